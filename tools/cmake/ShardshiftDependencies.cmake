@@ -1,0 +1,13 @@
+# Every library the project stands on, each as an imported target.
+# HDF5 comes from pkg-config's hdf5-serial: the plain name resolves to the MPI
+# flavour once that package is installed, and FindHDF5 drags in curl and szip.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(absl REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+pkg_check_modules(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial>=1.10.8)
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash>=0.8.1)
+if(SHARDSHIFT_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+endif()
