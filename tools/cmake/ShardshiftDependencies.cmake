@@ -10,4 +10,7 @@ pkg_check_modules(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial>=1.10.8)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash>=0.8.1)
 if(SHARDSHIFT_BUILD_TESTS)
   find_package(GTest REQUIRED)
+  # Debian's interpreter is the one that apt gives h5py to.
+  find_program(SHARDSHIFT_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH
+               REQUIRED)
 endif()

@@ -17,6 +17,10 @@ if(SHARDSHIFT_SANITIZE)
   target_link_options(ss_flags INTERFACE -fsanitize=${SHARDSHIFT_SANITIZE})
 endif()
 
+# Everything made by ss_binary, and every test labelled `quick`.
+add_custom_target(binaries)
+add_custom_target(quick_tests)
+
 # ss_library(ckpt_core SRCS a.cc DEPS absl::status) makes shardshift::ckpt_core.
 function(ss_library name)
   cmake_parse_arguments(arg "" "" "SRCS;DEPS" ${ARGN})
@@ -36,13 +40,18 @@ function(ss_binary name)
   add_executable(${name}_main ${arg_SRCS})
   set_target_properties(${name}_main PROPERTIES OUTPUT_NAME ${name})
   target_link_libraries(${name}_main PRIVATE ss_flags ${arg_DEPS})
+  add_dependencies(binaries ${name}_main)
 endfunction()
 
 # ss_test(ckpt_box_test SRCS box_test.cc DEPS ... LABELS unit quick)
 # registers one CTest test. Label `quick` means: also run under the sanitizers
-# by .ci/run.
+# by .ci/run. Label `sweep` means: takes minutes, exists only with
+# SHARDSHIFT_LONG_TESTS, which tools/test_all.sh sets.
 function(ss_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  if("sweep" IN_LIST arg_LABELS AND NOT SHARDSHIFT_LONG_TESTS)
+    return()
+  endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
@@ -54,4 +63,24 @@ function(ss_test name)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES
     LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  if("quick" IN_LIST arg_LABELS)
+    add_dependencies(quick_tests ${name})
+  endif()
+endfunction()
+
+# ss_python_test(arch_test SCRIPT arch_test.py ARGS ... USES ckpt_main LABELS
+# arch quick) registers a script of Debian's python3 as one CTest test; USES
+# names the targets that it runs.
+function(ss_python_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT;SCRIPT" "ARGS;USES;LABELS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  add_test(NAME ${name} COMMAND ${SHARDSHIFT_PYTHON} -B
+    ${CMAKE_CURRENT_SOURCE_DIR}/${arg_SCRIPT} ${arg_ARGS})
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  if("quick" IN_LIST arg_LABELS AND arg_USES)
+    add_dependencies(quick_tests ${arg_USES})
+  endif()
 endfunction()

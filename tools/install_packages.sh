@@ -1,0 +1,46 @@
+#!/bin/sh
+# Installs the Debian packages that the project needs and this machine lacks.
+# usage: tools/install_packages.sh {build|test|checks|demo}...
+# SPDX-License-Identifier: Apache-2.0
+set -eu
+
+packages_for() {
+  case "$1" in
+    build) echo cmake g++ libabsl-dev libcli11-dev libhdf5-dev libxxhash-dev \
+                ninja-build nlohmann-json3-dev pkg-config ;;
+    test) echo hdf5-tools libgmock-dev libgtest-dev python3 python3-h5py \
+               python3-numpy ;;
+    checks) echo clang-format clang-tidy git python3 ;;
+    demo) echo fortunes python3 ;;
+    *) echo "error: no package group $1, expected build, test, checks or" \
+            "demo" >&2
+       exit 2 ;;
+  esac
+}
+
+wanted=""
+for group in "$@"; do
+  packages=$(packages_for "$group")
+  wanted="$wanted $packages"
+done
+
+missing=""
+for package in $wanted; do
+  status=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
+  [ "$status" = "install ok installed" ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" -eq 0 ]; then
+  as_root="env"
+elif command -v sudo >/dev/null; then
+  as_root="sudo"
+else
+  echo "error: packages are missing and neither root nor sudo is at hand," \
+       "run as root: apt-get install$missing" >&2
+  exit 1
+fi
+echo "installing$missing"
+$as_root apt-get -qq update
+$as_root DEBIAN_FRONTEND=noninteractive apt-get -qq -y \
+  -o Dpkg::Use-Pty=0 install --no-install-recommends $missing >/dev/null

@@ -1,0 +1,33 @@
+#!/bin/sh
+# Everything, for as long as it takes: all tests and the long sweeps in a
+# release build, then all tests under the sanitizers. Ends with a summary.
+# SPDX-License-Identifier: Apache-2.0
+set -u
+cd "$(dirname "$0")/.."
+
+summary=$(mktemp)
+log=$(mktemp)
+trap 'rm -f "$summary" "$log"' EXIT
+status=0
+stage() {
+  name="$1"
+  shift
+  start=$(date +%s)
+  if "$@" >"$log" 2>&1; then verdict="passed"; else verdict="FAILED" status=1; fi
+  cat "$log"
+  tests=$(grep 'tests passed' "$log" | tail -n 1)
+  printf '%-8s %-7s %6d s   %s\n' "$name" "$verdict" \
+    $(($(date +%s) - start)) "$tests" >>"$summary"
+}
+
+with_sweeps() {
+  cmake --preset release -DSHARDSHIFT_LONG_TESTS=ON >/dev/null &&
+    cmake --build --preset release && ctest --preset release
+}
+
+tools/install_packages.sh build test || exit 1
+stage release with_sweeps
+stage asan tools/sanitize.sh asan all
+stage tsan tools/sanitize.sh tsan all
+cat "$summary"
+exit $status
