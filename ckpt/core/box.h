@@ -1,0 +1,58 @@
+// Half-open boxes in a tensor's global index space.
+// Units: elements, never bytes. Dim 0 is slowest.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_CKPT_CORE_BOX_H_
+#define SHARDSHIFT_CKPT_CORE_BOX_H_
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace shardshift::ckpt {
+
+// Extents of a tensor. A 0-d shape is {} and has one element.
+using Shape = std::vector<int64_t>;
+
+// The indices start[d] <= i[d] < start[d] + extent[d]. Both vectors have one
+// entry for each dim.
+struct Box {
+  Shape start;
+  Shape extent;
+
+  int64_t ndim() const { return static_cast<int64_t>(start.size()); }
+  friend auto operator<=>(const Box&, const Box&) = default;
+  friend bool operator==(const Box&, const Box&) = default;
+};
+
+// The box of all indices of `shape`.
+Box WholeBox(const Shape& shape);
+
+// Product of the extents; 1 for 0-d. REQUIRES: it fits int64_t.
+int64_t NumElements(const Shape& extent);
+inline int64_t NumElements(const Box& box) { return NumElements(box.extent); }
+
+// The same for extents that nobody has checked.
+// Errors: OutOfRange for a negative extent, or if the product of the
+// non-zero extents does not fit int64_t.
+absl::StatusOr<int64_t> CheckedNumElements(const Shape& extent);
+
+// The common indices, or nullopt if there are none. REQUIRES: equal ndim.
+std::optional<Box> Intersect(const Box& a, const Box& b);
+
+// Whether every index of `inner` is in `outer`, and `inner` starts and ends
+// within it even when empty. False if ndim differs.
+bool Contains(const Box& outer, const Box& inner);
+
+// "[0:4,8:16]"; "[]" for 0-d.
+std::string ToString(const Box& box);
+
+// "[4,16]"; "[]" for 0-d.
+std::string ToString(const Shape& shape);
+
+}  // namespace shardshift::ckpt
+
+#endif  // SHARDSHIFT_CKPT_CORE_BOX_H_

@@ -1,0 +1,71 @@
+// The 4 KiB user block at offset 0 of every .h5 file of a checkpoint: what
+// our reader checks before it believes anything else in the file.
+//
+// Little-endian: magic (8 bytes), format version u32, role u32, part number
+// u64, file size u64, table offset u64, table size u64, table checksum
+// (XXH3-64) u64, metadata digest (XXH3-128: low u64, high u64), zeros, and in
+// the last 8 bytes the XXH3-64 of all bytes before them.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_CKPT_FORMAT_USER_BLOCK_H_
+#define SHARDSHIFT_CKPT_FORMAT_USER_BLOCK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ckpt/core/checksum.h"
+#include "ckpt/io/file.h"
+
+namespace shardshift::ckpt {
+
+inline constexpr int64_t kUserBlockBytes = 4096;
+inline constexpr uint32_t kFormatVersion = 0;
+
+enum class FileRole : uint32_t { kPart = 1, kIndex = 2 };
+
+struct UserBlock {
+  FileRole role = FileRole::kPart;
+  int64_t part = 0;  // 0 in an index
+  int64_t file_bytes = 0;
+  int64_t table_offset_bytes = 0;
+  int64_t table_bytes = 0;
+  uint64_t table_checksum = 0;
+  // Of every byte of the file that is not payload, in file order, with the
+  // digest itself and the block's own checksum taken as zeros. As it covers
+  // the table with its payload checksums, it identifies the whole file.
+  Digest128 metadata_digest;
+
+  friend bool operator==(const UserBlock&, const UserBlock&) = default;
+};
+
+// kUserBlockBytes bytes.
+std::string EncodeUserBlock(const UserBlock& block);
+
+// Errors: DataLoss for bytes that are not a user block (another magic, a bad
+// checksum, places outside the file), Unimplemented for another version.
+absl::StatusOr<UserBlock> DecodeUserBlock(std::span<const std::byte> bytes);
+
+// Reads the user block of `file` and checks that it has the expected role and
+// names the file's true size.
+absl::StatusOr<UserBlock> ReadUserBlock(const File& file, FileRole role);
+
+// A half-open range of bytes of a file.
+struct ByteRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// The metadata digest of `file`, whose user block is to be `block` and whose
+// payload lies at `payload`. The block on disk is not read.
+// REQUIRES: payload ascends without overlap, between the user block and the
+// end of the file.
+absl::StatusOr<Digest128> ComputeMetadataDigest(
+    const File& file, const UserBlock& block,
+    std::span<const ByteRange> payload);
+
+}  // namespace shardshift::ckpt
+
+#endif  // SHARDSHIFT_CKPT_FORMAT_USER_BLOCK_H_

@@ -1,0 +1,76 @@
+// Reading a checkpoint: any box of any tensor, however it was cut. Nothing is
+// returned whose checksum was not verified.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_CKPT_READER_H_
+#define SHARDSHIFT_CKPT_READER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "ckpt/core/box.h"
+#include "ckpt/format/table.h"
+
+namespace shardshift::ckpt {
+
+// A buffer of one block that a thread uses again for each of its reads.
+struct ReadScratch {
+  std::vector<std::byte> block;
+};
+
+// Const methods may be called from several threads at once.
+class Reader {
+ public:
+  // Opens a step directory: checks the index (user block and table) and that
+  // each part is there, of the right size, and the one the index was written
+  // with. Errors: NotFound without an index; DataLoss for damage.
+  static absl::StatusOr<std::unique_ptr<Reader>> Open(
+      const std::string& step_dir);
+
+  const std::string& directory() const { return directory_; }
+  const Table& table() const { return table_; }
+  int64_t step() const { return table_.step; }
+  const std::string& state() const { return table_.state; }
+  const std::string& record() const { return table_.record; }
+  // Sizes of the files of the checkpoint, together.
+  int64_t total_bytes() const { return total_bytes_; }
+
+  // Index into table().tensors. Errors: NotFound.
+  absl::StatusOr<int64_t> FindTensor(absl::string_view name,
+                                     absl::string_view role) const;
+
+  // The fragments of a tensor: a range of table().fragments.
+  std::span<const Fragment> Fragments(int64_t tensor) const;
+
+  // Copies the elements of `what` out of a fragment into `dst`, the dense
+  // image of dst_box. Fetches only the blocks that `what` touches.
+  // REQUIRES: `fragment` is in table().fragments; `what` lies inside its box
+  // and inside dst_box.
+  // Errors: DataLoss, naming file, tensor and offset.
+  absl::Status ReadFragment(const Fragment& fragment, const Box& what,
+                            std::byte* dst, const Box& dst_box,
+                            ReadScratch& scratch) const;
+
+  // Fills `dst`, the dense image of `what`, from all the fragments it needs.
+  // Errors: OutOfRange if `what` is not inside the tensor; as ReadFragment.
+  absl::Status ReadTensor(int64_t tensor, const Box& what, std::byte* dst,
+                          ReadScratch& scratch) const;
+
+ private:
+  Reader(std::string directory, Table table, int64_t total_bytes);
+
+  std::string directory_;
+  Table table_;
+  std::vector<int64_t> first_fragment_;  // by tensor, and one past the last
+  int64_t total_bytes_ = 0;
+};
+
+}  // namespace shardshift::ckpt
+
+#endif  // SHARDSHIFT_CKPT_READER_H_
