@@ -1,8 +1,8 @@
-#!/bin/sh
+#!/bin/bash
 # Everything, for as long as it takes: all tests and the long sweeps in a
 # release build, then all tests under the sanitizers. Ends with a summary.
 # SPDX-License-Identifier: Apache-2.0
-set -u
+set -uo pipefail
 cd "$(dirname "$0")/.."
 
 summary=$(mktemp)
@@ -13,8 +13,11 @@ stage() {
   name="$1"
   shift
   start=$(date +%s)
-  if "$@" >"$log" 2>&1; then verdict="passed"; else verdict="FAILED" status=1; fi
-  cat "$log"
+  if "$@" 2>&1 | tee "$log"; then
+    verdict="passed"
+  else
+    verdict="FAILED" status=1
+  fi
   tests=$(grep 'tests passed' "$log" | tail -n 1)
   printf '%-8s %-7s %6d s   %s\n' "$name" "$verdict" \
     $(($(date +%s) - start)) "$tests" >>"$summary"
