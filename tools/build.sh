@@ -15,6 +15,7 @@ cmake --build --preset release --target binaries
 built=$(date +%s)
 
 for name in train reshard ckpt preprocess; do
-  "build/bin/$name" --version | head -n 1 | sed "s|^|build/bin/$name  |"
+  version=$("build/bin/$name" --version)
+  echo "build/bin/$name: $version" | head -n 1
 done
 echo "packages $((installed - start)) s, build $((built - installed)) s"
