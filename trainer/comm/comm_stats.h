@@ -5,6 +5,7 @@
 #define SHARDSHIFT_TRAINER_COMM_COMM_STATS_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace shardshift::trainer {

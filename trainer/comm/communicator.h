@@ -26,11 +26,8 @@
 
 namespace shardshift::trainer {
 
-// A complete node of the tree over the leaves, and its sums in memory.
-struct TreeBuffer {
-  kernels::TreeNode node;
-  const float* data;
-};
+// A complete node of the tree over the leaves: `node`, and its sums at `data`.
+using TreeBuffer = kernels::NodeValue;
 
 // What a tree reduction adds, as one rank sees it.
 struct TreeInput {
