@@ -10,7 +10,7 @@ packages_for() {
                 ninja-build nlohmann-json3-dev pkg-config ;;
     test) echo hdf5-tools libgmock-dev libgtest-dev python3 python3-h5py \
                python3-numpy ;;
-    checks) echo clang-format clang-tidy git python3 ;;
+    checks) echo clang-format clang-tidy git ;;
     demo) echo fortunes python3 ;;
     *) echo "error: no package group $1, expected build, test, checks or" \
             "demo" >&2
