@@ -74,10 +74,11 @@ reshard_and_resume() {
   run build/bin/reshard $demo/first-part-run $demo/interrupted-run \
     --tp 1 --pp 2 --dp 1
   run build/bin/ckpt diff $demo/first-part-run $demo/interrupted-run
-  run build/bin/train --load $demo/interrupted-run --save $demo/interrupted-run \
-    --tp 1 --pp 2 --dp 1 --train-iters $iterations \
-    --save-interval $save_interval --log-interval 20 \
-    --data-path $demo/text --log-jsonl $demo/interrupted.jsonl
+  run build/bin/train --tp 1 --pp 2 --dp 1 \
+    --load $demo/interrupted-run --save $demo/interrupted-run \
+    --train-iters $iterations --save-interval $save_interval \
+    --log-interval 20 --data-path $demo/text \
+    --log-jsonl $demo/interrupted.jsonl
 }
 
 compare() {

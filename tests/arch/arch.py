@@ -81,3 +81,16 @@ def violations(root):
     root = pathlib.Path(root)
     return [f"{path}:{line}: {what}" for path in source_files(root)
             for line, what in _check_file(root, path)]
+
+
+def broken_references(root):
+    """Files and folders of the tree that a document names in backticks, or
+    links to, and that are not there."""
+    root = pathlib.Path(root)
+    for document in sorted(root.glob("*.md")):
+        text = document.read_text()
+        names = re.findall(r"`([\w./-]+/[\w./-]*)`", text)
+        names = [n for n in names if n.split("/")[0] in ARROWS]
+        for name in names + re.findall(r"\]\(([\w./-]+)\)", text):
+            if not (root / name).exists():
+                yield f"{document.name} names {name}, which is not there"

@@ -23,6 +23,9 @@ class Tree(unittest.TestCase):
         found = {path.parts[0] for path in arch.source_files(REPOSITORY)}
         self.assertEqual(set(arch.ARROWS), found)
 
+    def test_has_every_file_that_its_documents_name(self):
+        self.assertEqual([], list(arch.broken_references(REPOSITORY)))
+
 
 class Checker(unittest.TestCase):
     def setUp(self):
@@ -98,6 +101,14 @@ class Checker(unittest.TestCase):
         self.write("ckpt/a.cc", "int x;\n")
         self.assertEqual(["ckpt/a.cc:1: no SPDX line"],
                          arch.violations(self.root))
+
+    def test_notices_documents_that_name_missing_files(self):
+        self.write("ckpt/box.h", SPDX)
+        self.write("README.md", "`ckpt/box.h`, `ckpt/` `ckpt/bx.h` [a](B.md)")
+        found = list(arch.broken_references(self.root))
+        self.assertEqual(2, len(found), found)
+        self.assertIn("ckpt/bx.h", found[0])
+        self.assertIn("B.md", found[1])
 
 
 if __name__ == "__main__":
