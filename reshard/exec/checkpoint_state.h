@@ -1,0 +1,43 @@
+// What `reshard` and `train` read out of a checkpoint besides tensors: the
+// model in its state and the layout in its record, both JSON.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_RESHARD_EXEC_CHECKPOINT_STATE_H_
+#define SHARDSHIFT_RESHARD_EXEC_CHECKPOINT_STATE_H_
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ckpt/reader.h"
+#include "reshard/layout/layout.h"
+#include "reshard/layout/model_config.h"
+#include "reshard/layout/parameters.h"
+
+namespace shardshift::reshard {
+
+struct CheckpointState {
+  nlohmann::json state;   // compared; holds `model`
+  nlohmann::json record;  // not compared; holds `layout`
+  ModelConfig model;
+  Layout layout;  // of the writer
+};
+
+// Errors: DataLoss naming the key that is missing or wrong.
+absl::StatusOr<CheckpointState> ReadState(const ckpt::Reader& reader);
+
+// The stored texts. Keys are sorted, numbers round-trip: equal values give
+// equal bytes.
+std::string StateText(const nlohmann::json& json);
+
+// Refuses a checkpoint whose tensors are not exactly those of the model, each
+// under every optimizer role, as fp32 of the expected shape.
+// Errors: FailedPrecondition naming the first tensor that is missing, unknown,
+// or of another shape or dtype, with what was expected and found.
+absl::Status CheckTensors(const ckpt::Reader& reader,
+                          const std::vector<LogicalTensor>& tensors);
+
+}  // namespace shardshift::reshard
+
+#endif  // SHARDSHIFT_RESHARD_EXEC_CHECKPOINT_STATE_H_

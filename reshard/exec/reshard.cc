@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reshard/exec/reshard.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "ckpt/core/status_macros.h"
+#include "ckpt/io/file.h"
+#include "ckpt/run_dir.h"
+#include "ckpt/writer.h"
+#include "reshard/exec/checkpoint_state.h"
+#include "reshard/exec/executors.h"
+#include "reshard/layout/write_assignment.h"
+
+namespace shardshift::reshard {
+namespace {
+
+// A file in DST.partial that says who made it, so that a leftover may be
+// replaced.
+constexpr char kMark[] = "shardshift-reshard";
+
+// Removes a leftover of ours and makes the directory anew, marked. Gives the
+// path of the replaced leftover, or "".
+absl::StatusOr<std::string> PreparePartial(const std::string& destination,
+                                           const std::string& partial) {
+  SS_ASSIGN_OR_RETURN(const bool taken, ckpt::Exists(destination));
+  if (taken) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(destination,
+                     " exists; reshard writes only what is not "
+                     "there yet: remove it or name another"));
+  }
+  std::string replaced;
+  const std::string mark = ckpt::JoinPath(partial, kMark);
+  SS_ASSIGN_OR_RETURN(const bool leftover, ckpt::Exists(partial));
+  if (leftover) {
+    SS_ASSIGN_OR_RETURN(const bool ours, ckpt::Exists(mark));
+    if (!ours) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          partial,
+          " exists and was not left by an earlier reshard; move it "
+          "out of the way"));
+    }
+    SS_RETURN_IF_ERROR(ckpt::RemoveTree(partial));
+    replaced = partial;
+  }
+  SS_RETURN_IF_ERROR(ckpt::MakeDirectories(partial));
+  SS_RETURN_IF_ERROR(ckpt::ReplaceFile(mark, "unfinished\n"));
+  return replaced;
+}
+
+// Reads both sides slab by slab along the fragments of `source`.
+class Comparison {
+ public:
+  Comparison(const ckpt::Reader& source, const ckpt::Reader& copy,
+             int64_t buffer_bytes)
+      : source_(source), copy_(copy), buffer_bytes_(buffer_bytes) {}
+
+  // `advance(bytes)` is called for each slab.
+  absl::Status Run(absl::FunctionRef<void(int64_t)> advance) {
+    const ckpt::Table& table = source_.table();
+    for (const ckpt::Fragment& fragment : table.fragments) {
+      const ckpt::Tensor& tensor = table.tensors[fragment.tensor];
+      SS_ASSIGN_OR_RETURN(const int64_t copied,
+                          copy_.FindTensor(tensor.name, tensor.role));
+      const int64_t item = ckpt::ItemSize(tensor.dtype);
+      SS_RETURN_IF_ERROR(ForEachSlab(
+          fragment.box, std::max<int64_t>(1, buffer_bytes_ / 2 / item),
+          [&](const ckpt::Box& slab) -> absl::Status {
+            SS_RETURN_IF_ERROR(CompareSlab(fragment, slab, copied));
+            advance(ckpt::NumElements(slab) * item);
+            return absl::OkStatus();
+          }));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status CompareSlab(const ckpt::Fragment& fragment,
+                           const ckpt::Box& slab, int64_t copied) {
+    const ckpt::Tensor& tensor = source_.table().tensors[fragment.tensor];
+    const int64_t item = ckpt::ItemSize(tensor.dtype);
+    const size_t bytes = ckpt::NumElements(slab) * item;
+    before_.resize(std::max(before_.size(), bytes));
+    after_.resize(std::max(after_.size(), bytes));
+    SS_RETURN_IF_ERROR(
+        source_.ReadFragment(fragment, slab, before_.data(), slab, scratch_));
+    SS_RETURN_IF_ERROR(copy_.ReadTensor(copied, slab, after_.data(), scratch_));
+    if (std::memcmp(before_.data(), after_.data(), bytes) == 0) {
+      return absl::OkStatus();
+    }
+    return absl::DataLossError(absl::StrCat(ckpt::Describe(tensor),
+                                            " differs from the source in ",
+                                            ckpt::ToString(slab)));
+  }
+
+  const ckpt::Reader& source_;
+  const ckpt::Reader& copy_;
+  int64_t buffer_bytes_;
+  std::vector<std::byte> before_;
+  std::vector<std::byte> after_;
+  ckpt::ReadScratch scratch_;
+};
+
+class Resharder {
+ public:
+  Resharder(const ckpt::Reader& source, CheckpointState state,
+            const Layout& layout, const ReshardOptions& options)
+      : source_(source),
+        state_(std::move(state)),
+        tensors_(LogicalTensors(state_.model)),
+        layout_(layout),
+        options_(options) {}
+
+  absl::StatusOr<ReshardReport> Run(const std::string& run_dir) {
+    SS_RETURN_IF_ERROR(CheckTensors(source_, tensors_));
+    for (const ckpt::Fragment& fragment : source_.table().fragments) {
+      report_.payload_bytes += FragmentBytes(source_.table(), fragment);
+    }
+    report_.step = source_.step();
+    report_.from = state_.layout;
+    report_.to = layout_;
+    report_.tensors = static_cast<int64_t>(source_.table().tensors.size());
+    SS_RETURN_IF_ERROR(WriteStep(run_dir));
+    SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Reader> copy,
+                        ckpt::Reader::Open(ckpt::JoinPath(
+                            run_dir, ckpt::StepName(source_.step()))));
+    report_.proof = Comparison(source_, *copy, options_.buffer_bytes)
+                        .Run([this](int64_t bytes) { Advance(bytes); });
+    return report_;
+  }
+
+ private:
+  void Advance(int64_t bytes) {
+    done_ += bytes;
+    options_.progress(done_, 2 * report_.payload_bytes);
+  }
+
+  absl::Status WriteStep(const std::string& run_dir) {
+    SS_ASSIGN_OR_RETURN(const std::string step_dir,
+                        ckpt::BeginCheckpoint(run_dir, source_.step()));
+    ckpt::ReadScratch scratch;
+    const auto read = [&](const WriteItem& item, const ckpt::Box& box,
+                          float* image) -> absl::Status {
+      SS_ASSIGN_OR_RETURN(const int64_t tensor,
+                          source_.FindTensor(tensors_[item.tensor].name,
+                                             kOptimizerRoles[item.role]));
+      const BoxBuffer buffer{box, reinterpret_cast<std::byte*>(image)};
+      SS_RETURN_IF_ERROR(ReadBoxes(source_, tensor, {&buffer, 1}, scratch));
+      Advance(ckpt::NumElements(box) * static_cast<int64_t>(sizeof(float)));
+      return absl::OkStatus();
+    };
+    SS_ASSIGN_OR_RETURN(
+        const std::vector<ckpt::PartReceipt> receipts,
+        WriteParts(step_dir, tensors_, AssignWriters(state_.model, layout_),
+                   options_.buffer_bytes, read));
+    report_.parts = static_cast<int64_t>(receipts.size());
+    state_.record["layout"] = ToJson(layout_);
+    return ckpt::CommitCheckpoint(run_dir, source_.step(), receipts,
+                                  source_.state(), StateText(state_.record),
+                                  /*replace_existing=*/false);
+  }
+
+  const ckpt::Reader& source_;
+  CheckpointState state_;
+  const std::vector<LogicalTensor> tensors_;
+  const Layout layout_;
+  const ReshardOptions& options_;
+  ReshardReport report_;
+  int64_t done_ = 0;
+};
+
+std::string ParentDirectory(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+absl::StatusOr<ReshardReport> ReshardCheckpoint(const ckpt::Reader& source,
+                                                const std::string& destination,
+                                                const Layout& layout,
+                                                const ReshardOptions& options) {
+  SS_ASSIGN_OR_RETURN(CheckpointState state, ReadState(source));
+  SS_RETURN_IF_ERROR(Validate(state.model, layout));
+  const std::string target =
+      destination.substr(0, destination.find_last_not_of('/') + 1);
+  if (target.empty()) {
+    return absl::AlreadyExistsError("the destination is the root directory");
+  }
+  const std::string partial = absl::StrCat(target, ".partial");
+  SS_ASSIGN_OR_RETURN(std::string replaced, PreparePartial(target, partial));
+  absl::Cleanup remove_partial = [&partial] {
+    ckpt::RemoveTree(partial).IgnoreError();
+  };
+
+  Resharder resharder(source, std::move(state), layout, options);
+  SS_ASSIGN_OR_RETURN(ReshardReport report, resharder.Run(partial));
+  report.replaced_leftover = std::move(replaced);
+  if (!report.proof.ok()) return report;
+  SS_RETURN_IF_ERROR(ckpt::RemoveTree(ckpt::JoinPath(partial, kMark)));
+  SS_RETURN_IF_ERROR(ckpt::SyncDirectory(partial));
+  SS_RETURN_IF_ERROR(ckpt::RenameNoReplace(partial, target));
+  std::move(remove_partial).Cancel();
+  SS_RETURN_IF_ERROR(ckpt::SyncDirectory(ParentDirectory(target)));
+  return report;
+}
+
+}  // namespace shardshift::reshard

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reshard/layout/model_config.h"
+
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "ckpt/core/status_macros.h"
+
+namespace shardshift::reshard {
+namespace {
+
+using nlohmann::json;
+
+// Bounds every product of two extents far below the range of int64_t.
+constexpr int64_t kMaxExtent = int64_t{1} << 31;
+
+// Calls visit(key, member) for every stored field but the two enumerations.
+template <typename Model, typename Visitor>
+void VisitFields(Model& model, Visitor&& visit) {
+  visit("num_layers", model.num_layers);
+  visit("hidden_size", model.hidden_size);
+  visit("ffn_hidden_size", model.ffn_hidden_size);
+  visit("num_attention_heads", model.num_attention_heads);
+  visit("num_query_groups", model.num_query_groups);
+  visit("kv_channels", model.kv_channels);
+  visit("vocab_size", model.vocab_size);
+  visit("padded_vocab_size", model.padded_vocab_size);
+  visit("max_position_embeddings", model.max_position_embeddings);
+  visit("norm_epsilon", model.norm_epsilon);
+  visit("rotary_base", model.rotary_base);
+  visit("swiglu", model.swiglu);
+  visit("add_bias_linear", model.add_bias_linear);
+  visit("add_qkv_bias", model.add_qkv_bias);
+  visit("untie_embeddings_and_output_weights",
+        model.untie_embeddings_and_output_weights);
+}
+
+constexpr char kNormalizationKey[] = "normalization";
+constexpr char kPositionKey[] = "position_embedding_type";
+constexpr char kActivationKey[] = "gelu";
+constexpr char kTanhGelu[] = "tanh";
+
+bool HasType(const json& value, int64_t) { return value.is_number_integer(); }
+bool HasType(const json& value, double) { return value.is_number(); }
+bool HasType(const json& value, bool) { return value.is_boolean(); }
+
+absl::Status BadKey(absl::string_view key, absl::string_view problem) {
+  return absl::DataLossError(
+      absl::StrCat("checkpoint state: model.", key, " ", problem));
+}
+
+absl::StatusOr<std::string> StringField(const json& object,
+                                        absl::string_view key) {
+  const auto it = object.find(std::string(key));
+  if (it == object.end()) return BadKey(key, "is missing");
+  if (!it->is_string()) return BadKey(key, "is not a string");
+  return it->get<std::string>();
+}
+
+}  // namespace
+
+absl::Status Validate(const ModelConfig& model) {
+  absl::Status status;
+  VisitFields(model, [&status](const char* key, const auto& value) {
+    if constexpr (std::is_same_v<decltype(value), const int64_t&>) {
+      if (status.ok() && (value < 1 || value > kMaxExtent)) {
+        status = absl::InvalidArgumentError(
+            absl::StrCat(key, " is ", value, ", expected 1 to ", kMaxExtent));
+      }
+    }
+  });
+  SS_RETURN_IF_ERROR(status);
+  if (model.num_attention_heads % model.num_query_groups != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "num_query_groups ", model.num_query_groups,
+        " does not divide num_attention_heads ", model.num_attention_heads));
+  }
+  if (model.padded_vocab_size < model.vocab_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("padded_vocab_size ", model.padded_vocab_size,
+                     " is below vocab_size ", model.vocab_size));
+  }
+  if (model.position_embedding == PositionEmbedding::kRope &&
+      model.kv_channels % 2 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "kv_channels is ", model.kv_channels,
+        ", expected an even head width for rotary position embeddings"));
+  }
+  if (!(model.norm_epsilon > 0) || !std::isfinite(model.norm_epsilon)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "norm_epsilon is ", model.norm_epsilon, ", expected above 0"));
+  }
+  if (!(model.rotary_base > 0) || !std::isfinite(model.rotary_base)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rotary_base is ", model.rotary_base, ", expected above 0"));
+  }
+  return absl::OkStatus();
+}
+
+json ToJson(const ModelConfig& model) {
+  json object;
+  VisitFields(model, [&object](const char* key, const auto& value) {
+    object[key] = value;
+  });
+  object[kNormalizationKey] =
+      model.normalization == Normalization::kRmsNorm ? "RMSNorm" : "LayerNorm";
+  object[kPositionKey] = model.position_embedding == PositionEmbedding::kRope
+                             ? "rope"
+                             : "learned_absolute";
+  object[kActivationKey] = kTanhGelu;
+  return object;
+}
+
+absl::StatusOr<ModelConfig> ModelFromJson(const json& object) {
+  if (!object.is_object()) {
+    return absl::DataLossError(
+        "checkpoint state: model is missing or not an object");
+  }
+  ModelConfig model;
+  absl::Status status;
+  size_t known = 3;
+  VisitFields(model, [&](const char* key, auto& value) {
+    ++known;
+    const auto it = object.find(key);
+    if (it == object.end()) {
+      status.Update(BadKey(key, "is missing"));
+    } else if (!HasType(*it, value)) {
+      status.Update(BadKey(key, "has another type than expected"));
+    } else {
+      it->get_to(value);
+    }
+  });
+  SS_RETURN_IF_ERROR(status);
+
+  SS_ASSIGN_OR_RETURN(const std::string norm,
+                      StringField(object, kNormalizationKey));
+  SS_ASSIGN_OR_RETURN(const std::string position,
+                      StringField(object, kPositionKey));
+  SS_ASSIGN_OR_RETURN(const std::string gelu,
+                      StringField(object, kActivationKey));
+  if (norm == "RMSNorm") {
+    model.normalization = Normalization::kRmsNorm;
+  } else if (norm != "LayerNorm") {
+    return BadKey(kNormalizationKey, absl::StrCat("\"", norm, "\" is unknown"));
+  }
+  if (position == "rope") {
+    model.position_embedding = PositionEmbedding::kRope;
+  } else if (position != "learned_absolute") {
+    return BadKey(kPositionKey, absl::StrCat("\"", position, "\" is unknown"));
+  }
+  if (gelu != kTanhGelu) {
+    return BadKey(kActivationKey, absl::StrCat("\"", gelu, "\" is unknown"));
+  }
+  if (object.size() != known) {
+    return absl::DataLossError(absl::StrCat(
+        "checkpoint state: model has ", object.size(), " keys, expected ",
+        known, "; it was written by another version"));
+  }
+  SS_RETURN_IF_ERROR(Annotate(Validate(model), "checkpoint state: model"));
+  return model;
+}
+
+}  // namespace shardshift::reshard

@@ -1,0 +1,64 @@
+// The shape of a GPT-style model: everything that decides which logical
+// tensors exist and how large they are. Names and meaning are Megatron's.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_RESHARD_LAYOUT_MODEL_CONFIG_H_
+#define SHARDSHIFT_RESHARD_LAYOUT_MODEL_CONFIG_H_
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace shardshift::reshard {
+
+enum class Normalization { kLayerNorm, kRmsNorm };
+enum class PositionEmbedding { kLearnedAbsolute, kRope };
+
+// Defaults are the GPT-2 kind: LayerNorm, learned positions, GELU (tanh form),
+// biases everywhere, tied embeddings. The Llama kind sets RmsNorm, kRope,
+// swiglu, add_bias_linear = false and usually untied embeddings.
+struct ModelConfig {
+  int64_t num_layers = 0;
+  int64_t hidden_size = 0;
+  int64_t ffn_hidden_size = 0;
+  int64_t num_attention_heads = 0;
+  int64_t num_query_groups = 0;  // key/value heads
+  int64_t kv_channels = 0;       // width of one head
+  int64_t vocab_size = 0;        // true size; what a checkpoint stores
+  // Rows of the embedding in memory, over all tensor-parallel ranks. Chosen at
+  // the first start of a run and then constant: it must not depend on the
+  // layout (invariant-numerics 2.5).
+  int64_t padded_vocab_size = 0;
+  int64_t max_position_embeddings = 0;
+  Normalization normalization = Normalization::kLayerNorm;
+  double norm_epsilon = 1e-5;
+  PositionEmbedding position_embedding = PositionEmbedding::kLearnedAbsolute;
+  double rotary_base = 10000.0;
+  bool swiglu = false;
+  bool add_bias_linear = true;
+  bool add_qkv_bias = false;
+  bool untie_embeddings_and_output_weights = false;
+
+  bool operator==(const ModelConfig&) const = default;
+
+  int64_t query_width() const { return num_attention_heads * kv_channels; }
+  int64_t key_width() const { return num_query_groups * kv_channels; }
+  int64_t qkv_width() const { return query_width() + 2 * key_width(); }
+};
+
+// Errors: InvalidArgument naming the first flag that is out of range or
+// contradicts another (extents below 1, query groups not dividing the heads,
+// a padded vocabulary below the true one, an odd head under RoPE).
+absl::Status Validate(const ModelConfig& model);
+
+// The `model` object of a checkpoint's state.
+nlohmann::json ToJson(const ModelConfig& model);
+
+// Errors: DataLoss naming the missing, mistyped or unknown key; whatever
+// Validate says of the result.
+absl::StatusOr<ModelConfig> ModelFromJson(const nlohmann::json& json);
+
+}  // namespace shardshift::reshard
+
+#endif  // SHARDSHIFT_RESHARD_LAYOUT_MODEL_CONFIG_H_

@@ -1,0 +1,44 @@
+// What one rank holds of the training state: its parameters, the flat buffer
+// they lie in, and the boxes of logical tensors whose optimizer state (master
+// weight and moments) it owns. The trainer's buffers, its load and save, and
+// `reshard` all follow this one map.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_RESHARD_LAYOUT_RANK_STATE_H_
+#define SHARDSHIFT_RESHARD_LAYOUT_RANK_STATE_H_
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "ckpt/core/box.h"
+#include "reshard/layout/flat_buffer.h"
+#include "reshard/layout/layout.h"
+#include "reshard/layout/parameters.h"
+
+namespace shardshift::reshard {
+
+// A trained parameter is stored under each of these roles, as fp32.
+inline constexpr std::array<const char*, 3> kOptimizerRoles = {
+    "master", "exp_avg", "exp_avg_sq"};
+
+struct RankState {
+  std::vector<Parameter> parameters;  // registration order
+  FlatBuffer buffer;
+  std::vector<Range> owned;  // of `buffer`, one a bucket, ascending
+  // Boxes this rank owns the optimizer state of, in buffer order; `offset` is
+  // the element of the flat buffer. Padding has no piece.
+  std::vector<Piece> pieces;
+};
+
+// REQUIRES: Validate(model, layout) is OK, 0 <= rank < world size.
+RankState MakeRankState(const ModelConfig& model, const Layout& layout,
+                        int64_t rank);
+
+// The row-major range `range` of `box`'s elements as boxes, in order: at most
+// 2 * ndim - 1 of them, each contiguous in `box`.
+std::vector<ckpt::Box> FlatRangeToBoxes(const ckpt::Box& box,
+                                        const Range& range);
+
+}  // namespace shardshift::reshard
+
+#endif  // SHARDSHIFT_RESHARD_LAYOUT_RANK_STATE_H_
