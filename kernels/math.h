@@ -19,7 +19,7 @@ double Log(double x);
 double Exp(double x);
 
 // sin and cos of an angle in radians, absolute error below 1e-15 for
-// |angle| <= 2^22. REQUIRES: that range.
+// |angle| <= 2^20. REQUIRES: that range.
 struct SinCosResult {
   double sin = 0;
   double cos = 0;
