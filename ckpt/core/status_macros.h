@@ -23,10 +23,12 @@ inline absl::Status Annotate(const absl::Status& status,
 }  // namespace shardshift
 
 // Returns from the enclosing function if `expr` is not OK.
-#define SS_RETURN_IF_ERROR(expr)           \
-  do {                                     \
-    absl::Status ss_status = (expr);       \
-    if (!ss_status.ok()) return ss_status; \
+#define SS_RETURN_IF_ERROR(expr) \
+  SS_RETURN_IF_ERROR_IMPL_(SS_CONCAT_(ss_status_, __LINE__), expr)
+#define SS_RETURN_IF_ERROR_IMPL_(var, expr) \
+  do {                                      \
+    absl::Status var = (expr);              \
+    if (!var.ok()) return var;              \
   } while (false)
 
 // SS_ASSIGN_OR_RETURN(auto x, F()): declares or assigns x from a StatusOr, or

@@ -32,9 +32,8 @@ MATCHER_P2(StatusIs, code, message_matcher, "has the code and the message") {
   const absl::Status& status = ToStatus(arg);
   *result_listener << status.ToString();
   return status.code() == code &&
-         ::testing::ExplainMatchResult(message_matcher,
-                                       std::string(status.message()),
-                                       result_listener);
+         ::testing::ExplainMatchResult(
+             message_matcher, std::string(status.message()), result_listener);
 }
 
 }  // namespace shardshift
