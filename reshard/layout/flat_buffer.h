@@ -37,7 +37,7 @@ struct FlatBufferOptions {
   bool distributed_optimizer = false;
   // A bucket closes once it holds this many elements; nullopt: one bucket (but
   // for shared embeddings).
-  std::optional<int64_t> bucket_size;
+  std::optional<int64_t> bucket_size = std::nullopt;
 };
 
 // Megatron's default for the first pipeline stage; later stages have none.

@@ -57,8 +57,8 @@ enum class Split {
 struct Parameter {
   std::string name;
   Split split = Split::kReplicated;
-  ckpt::Shape shape;  // local; padding included
-  std::vector<Piece> pieces;
+  ckpt::Shape shape = {};  // local; padding included
+  std::vector<Piece> pieces = {};
   // The embedding matrix that also serves as output layer, where pipeline
   // stages hold two copies of it. Each lies in a bucket of its own, so that
   // their optimizer shards line up.
