@@ -52,20 +52,13 @@ function(ss_test name)
   if("sweep" IN_LIST arg_LABELS AND NOT SHARDSHIFT_LONG_TESTS)
     return()
   endif()
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 300)
-  endif()
   add_executable(${name} ${arg_SRCS})
   target_link_libraries(${name} PRIVATE ss_flags ${arg_DEPS}
     GTest::gmock GTest::gtest GTest::gtest_main)
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES
-    LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
-  if("quick" IN_LIST arg_LABELS)
-    add_dependencies(quick_tests ${name})
-  endif()
+  ss_describe_test(${name} "${arg_LABELS}" "${arg_TIMEOUT}" ${name})
 endfunction()
 
 # ss_python_test(arch_test SCRIPT arch_test.py ARGS ... USES ckpt_main LABELS
@@ -73,14 +66,25 @@ endfunction()
 # names the targets that it runs.
 function(ss_python_test name)
   cmake_parse_arguments(arg "" "TIMEOUT;SCRIPT" "ARGS;USES;LABELS" ${ARGN})
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 300)
+  if("sweep" IN_LIST arg_LABELS AND NOT SHARDSHIFT_LONG_TESTS)
+    return()
   endif()
   add_test(NAME ${name} COMMAND ${SHARDSHIFT_PYTHON} -B
     ${CMAKE_CURRENT_SOURCE_DIR}/${arg_SCRIPT} ${arg_ARGS})
-  set_tests_properties(${name} PROPERTIES
-    LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
-  if("quick" IN_LIST arg_LABELS AND arg_USES)
-    add_dependencies(quick_tests ${arg_USES})
+  ss_describe_test(${name} "${arg_LABELS}" "${arg_TIMEOUT}" ${arg_USES})
+endfunction()
+
+# Gives a test its labels and its timeout in seconds, longer under sanitizers;
+# further arguments are the targets to build before it runs.
+function(ss_describe_test name labels timeout)
+  if(NOT timeout)
+    set(timeout 300)
+  endif()
+  if(SHARDSHIFT_SANITIZE)
+    math(EXPR timeout "10 * ${timeout}")
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout})
+  if("quick" IN_LIST labels AND ARGN)
+    add_dependencies(quick_tests ${ARGN})
   endif()
 endfunction()
