@@ -16,8 +16,17 @@
 #include "absl/strings/string_view.h"
 #include "ckpt/core/box.h"
 #include "ckpt/format/table.h"
+#include "ckpt/io/file.h"
 
 namespace shardshift::ckpt {
+
+// The table of a step directory's index, verified.
+// Errors: NotFound without an index; DataLoss for damage.
+absl::StatusOr<Table> ReadIndexTable(const std::string& step_dir);
+
+// Opens the part file that the index means by `part`.
+// Errors: DataLoss if it is missing, damaged in front, or another file.
+absl::StatusOr<File> OpenPart(const std::string& step_dir, const Part& part);
 
 // A buffer of one block that a thread uses again for each of its reads.
 struct ReadScratch {

@@ -14,6 +14,9 @@
 
 namespace shardshift::ckpt {
 
+// The name of a checkpoint's index in its directory.
+inline constexpr char kIndexFileName[] = "index.h5";
+
 // "step-00000010".
 std::string StepName(int64_t step);
 

@@ -18,6 +18,7 @@
 #include "ckpt/core/checksum.h"
 #include "ckpt/core/dtype.h"
 #include "ckpt/format/table.h"
+#include "ckpt/format/user_block.h"
 #include "ckpt/io/file.h"
 
 namespace shardshift::ckpt {
@@ -61,17 +62,15 @@ class PartWriter {
   absl::StatusOr<PartReceipt> Close();
 
  private:
-  PartWriter(File file, int64_t part, Table table,
-             std::vector<int64_t> table_index, int64_t table_offset_bytes,
-             int64_t file_bytes);
+  PartWriter(File file, Table table, std::vector<int64_t> table_index,
+             UserBlock user_block);
 
   File file_;
-  int64_t part_;
   Table table_;
   std::vector<int64_t> table_index_;  // spec -> table_.fragments
-  int64_t table_offset_bytes_;
-  int64_t file_bytes_;
+  UserBlock user_block_;
   std::vector<BlockChecksums> checksums_;  // for each spec
+  bool closed_ = false;
 };
 
 // Creates RUN/step-N.partial, empty, and RUN itself if need be; gives its

@@ -16,6 +16,7 @@
 #include "ckpt/core/box.h"
 #include "ckpt/core/checksum.h"
 #include "ckpt/core/dtype.h"
+#include "ckpt/format/user_block.h"
 
 namespace shardshift::ckpt {
 
@@ -38,9 +39,9 @@ struct Tensor {
 struct Fragment {
   int64_t tensor = 0;  // index into Table::tensors
   Box box;
-  int64_t part = 0;                 // number of the part file
-  int64_t offset_bytes = 0;         // in the part file; 0 if empty
-  std::vector<uint64_t> checksums;  // one for each block of kBlockBytes
+  int64_t part = 0;                      // number of the part file
+  int64_t offset_bytes = 0;              // in the part file; 0 if empty
+  std::vector<uint64_t> checksums = {};  // one for each block of kBlockBytes
 
   friend bool operator==(const Fragment&, const Fragment&) = default;
 };
@@ -78,20 +79,29 @@ std::string PartFileName(int64_t part);
 // Errors: InvalidArgument for a tensor name or role that breaks the rule.
 absl::Status CheckName(absl::string_view name);
 
-// Checks everything that holds in every table: order, names, shapes, boxes
-// inside their tensors, the number of checksums, places of one part apart.
+// Checks what can be known before places are: order, names, shapes, boxes
+// inside their tensors, the number of checksums.
 // Errors: InvalidArgument.
-absl::Status CheckTable(const Table& table);
+absl::Status CheckContents(const Table& table);
 
-// CheckTable, and that the fragments of each tensor cover it without overlap,
-// and lie within the parts. Errors: InvalidArgument, naming the tensor.
+// Checks that each fragment lies in one of `parts`, which ascend, within its
+// file and apart from the others. REQUIRES: CheckContents.
+// Errors: InvalidArgument.
+absl::Status CheckPlaces(const Table& table, std::span<const Part> parts);
+
+// CheckContents, CheckPlaces in the table's own parts, and that the fragments
+// of each tensor cover it without overlap. Errors: InvalidArgument, naming the
+// tensor.
 absl::Status CheckIndexTable(const Table& table);
+
+// Where the payload lies in a part, ascending. REQUIRES: a part's table.
+std::vector<ByteRange> PayloadRanges(const Table& table);
 
 std::string EncodeTable(const Table& table);
 
 // Decoders of bytes that nobody has checked. Memory is bounded by a small
 // multiple of the input. Errors: DataLoss for what does not decode or breaks
-// the rules of CheckTable or CheckIndexTable.
+// the rules above.
 absl::StatusOr<Table> DecodePartTable(std::span<const std::byte> bytes,
                                       int64_t part, int64_t file_bytes);
 absl::StatusOr<Table> DecodeIndexTable(std::span<const std::byte> bytes);

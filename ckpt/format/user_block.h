@@ -36,7 +36,7 @@ struct UserBlock {
   // Of every byte of the file that is not payload, in file order, with the
   // digest itself and the block's own checksum taken as zeros. As it covers
   // the table with its payload checksums, it identifies the whole file.
-  Digest128 metadata_digest;
+  Digest128 metadata_digest = {};
 
   friend bool operator==(const UserBlock&, const UserBlock&) = default;
 };
@@ -52,6 +52,10 @@ absl::StatusOr<UserBlock> DecodeUserBlock(std::span<const std::byte> bytes);
 // names the file's true size.
 absl::StatusOr<UserBlock> ReadUserBlock(const File& file, FileRole role);
 
+// The bytes of the table that `block` of `file` names, verified.
+absl::StatusOr<std::string> ReadTableBytes(const File& file,
+                                           const UserBlock& block);
+
 // A half-open range of bytes of a file.
 struct ByteRange {
   int64_t begin = 0;
@@ -65,6 +69,13 @@ struct ByteRange {
 absl::StatusOr<Digest128> ComputeMetadataDigest(
     const File& file, const UserBlock& block,
     std::span<const ByteRange> payload);
+
+// Finishes a file whose payload and HDF5 metadata are written: writes `table`
+// to its place and the user block, syncs, and gives the block as written.
+// Role, part, file size and table offset of `block` are given.
+absl::StatusOr<UserBlock> SealFile(const File& file, UserBlock block,
+                                   absl::string_view table,
+                                   std::span<const ByteRange> payload);
 
 }  // namespace shardshift::ckpt
 

@@ -54,7 +54,8 @@ std::string JoinPath(absl::string_view directory, absl::string_view name);
 
 absl::StatusOr<bool> Exists(const std::string& path);
 
-// Creates `path` and the missing directories above it. OK if it is one.
+// Creates `path` and the missing directories above it, durably. OK if it is
+// a directory.
 absl::Status MakeDirectories(const std::string& path);
 
 // Names (not paths) within a directory, sorted.

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ckpt/hdf5/file_builder.h"
+
+#include <array>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "ckpt/core/status_macros.h"
+#include "ckpt/format/user_block.h"
+#include "ckpt/hdf5/types.h"
+#include "ckpt/io/file.h"
+
+namespace shardshift::ckpt {
+namespace {
+
+constexpr hsize_t kPageBytes = 4096;
+
+std::vector<hsize_t> Dims(const Shape& shape) {
+  return std::vector<hsize_t>(shape.begin(), shape.end());
+}
+
+Handle Space(const Shape& shape) {
+  if (shape.empty()) return Handle(H5Screate(H5S_SCALAR));
+  const std::vector<hsize_t> dims = Dims(shape);
+  return Handle(
+      H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr));
+}
+
+Handle BoxSpace(const Shape& shape, const Box& box) {
+  Handle space = Space(shape);
+  const std::vector<hsize_t> start = Dims(box.start);
+  const std::vector<hsize_t> count = Dims(box.extent);
+  const bool ok = H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, start.data(),
+                                      nullptr, count.data(), nullptr) >= 0;
+  return ok ? std::move(space) : Handle();
+}
+
+// Newest file format of 1.10, which every later library reads; no file
+// locks, which some network file systems refuse.
+Handle AccessProperties() {
+  Handle list(H5Pcreate(H5P_FILE_ACCESS));
+  const bool ok =
+      H5Pset_libver_bounds(list.get(), H5F_LIBVER_V110, H5F_LIBVER_V110) >= 0 &&
+      H5Pset_file_locking(list.get(), false, true) >= 0;
+  return ok ? std::move(list) : Handle();
+}
+
+Handle FileProperties() {
+  Handle list(H5Pcreate(H5P_FILE_CREATE));
+  const bool ok = H5Pset_userblock(list.get(), kUserBlockBytes) >= 0 &&
+                  H5Pset_file_space_strategy(
+                      list.get(), H5F_FSPACE_STRATEGY_PAGE, false, 1) >= 0 &&
+                  H5Pset_file_space_page_size(list.get(), kPageBytes) >= 0 &&
+                  H5Pset_obj_track_times(list.get(), false) >= 0;
+  return ok ? std::move(list) : Handle();
+}
+
+Handle GroupProperties() {
+  Handle list(H5Pcreate(H5P_GROUP_CREATE));
+  const bool ok = H5Pset_obj_track_times(list.get(), false) >= 0;
+  return ok ? std::move(list) : Handle();
+}
+
+Handle DatasetProperties() {
+  Handle list(H5Pcreate(H5P_DATASET_CREATE));
+  const bool ok = H5Pset_layout(list.get(), H5D_CONTIGUOUS) >= 0 &&
+                  H5Pset_alloc_time(list.get(), H5D_ALLOC_TIME_EARLY) >= 0 &&
+                  H5Pset_fill_time(list.get(), H5D_FILL_TIME_NEVER) >= 0 &&
+                  H5Pset_obj_track_times(list.get(), false) >= 0;
+  return ok ? std::move(list) : Handle();
+}
+
+bool AddAttribute(const Handle& object, const char* name, const Handle& type,
+                  const Handle& space, const void* value) {
+  const Handle attribute(H5Acreate2(object.get(), name, type.get(), space.get(),
+                                    H5P_DEFAULT, H5P_DEFAULT));
+  return attribute.ok() && H5Awrite(attribute.get(), type.get(), value) >= 0;
+}
+
+bool AddAttribute(const Handle& object, const char* name,
+                  absl::string_view text) {
+  return AddAttribute(object, name, TextType(static_cast<int64_t>(text.size())),
+                      Space({}), text.data());
+}
+
+// An empty list has no bytes, but the library wants an address.
+bool AddAttribute(const Handle& object, const char* name,
+                  const Shape& numbers) {
+  const int64_t none = 0;
+  return AddAttribute(object, name, Handle(H5Tcopy(H5T_STD_I64LE)),
+                      Space({static_cast<int64_t>(numbers.size())}),
+                      numbers.empty() ? &none : numbers.data());
+}
+
+bool AddLabel(const Handle& dataset, const FragmentLabel& label) {
+  return AddAttribute(dataset, "tensor", label.tensor) &&
+         AddAttribute(dataset, "role", label.role) &&
+         AddAttribute(dataset, "dtype", Name(label.dtype)) &&
+         AddAttribute(dataset, "shape", label.shape) &&
+         AddAttribute(dataset, "start", label.start);
+}
+
+int64_t OffsetOf(const Handle& dataset) {
+  const haddr_t offset = H5Dget_offset(dataset.get());
+  return offset == HADDR_UNDEF ? 0 : static_cast<int64_t>(offset);
+}
+
+}  // namespace
+
+FileBuilder::FileBuilder(std::string path, Handle file)
+    : path_(std::move(path)), file_(std::move(file)) {}
+
+FileBuilder::~FileBuilder() {
+  const Hdf5Lock lock;
+  file_.Close();
+}
+
+absl::StatusOr<std::unique_ptr<FileBuilder>> FileBuilder::Create(
+    const std::string& path) {
+  // The library does not tell why a file cannot be created.
+  SS_RETURN_IF_ERROR(File::Create(path).status());
+  const Hdf5Lock lock;
+  Handle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, FileProperties().get(),
+                        AccessProperties().get()));
+  if (!file.ok()) return Hdf5Error("create", path);
+  return std::unique_ptr<FileBuilder>(new FileBuilder(path, std::move(file)));
+}
+
+absl::Status FileBuilder::AddGroupsOf(const std::string& dataset) {
+  for (size_t slash = dataset.find('/', 1); slash != std::string::npos;
+       slash = dataset.find('/', slash + 1)) {
+    const std::string group = dataset.substr(0, slash);
+    if (!groups_.insert(group).second) continue;
+    const Handle handle(H5Gcreate2(file_.get(), group.c_str(), H5P_DEFAULT,
+                                   GroupProperties().get(), H5P_DEFAULT));
+    if (!handle.ok())
+      return Hdf5Error(absl::StrCat("add ", group, " to"), path_);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Handle> FileBuilder::AddDataset(const std::string& dataset,
+                                               const Handle& type,
+                                               const Handle& space) {
+  SS_RETURN_IF_ERROR(AddGroupsOf(dataset));
+  Handle handle(H5Dcreate2(file_.get(), dataset.c_str(), type.get(),
+                           space.get(), H5P_DEFAULT, DatasetProperties().get(),
+                           H5P_DEFAULT));
+  if (handle.ok()) return handle;
+  return Hdf5Error(absl::StrCat("add ", dataset, " to"), path_);
+}
+
+absl::StatusOr<int64_t> FileBuilder::AddFragment(const std::string& dataset,
+                                                 const FragmentLabel& label,
+                                                 const Shape& extent) {
+  const Hdf5Lock lock;
+  SS_ASSIGN_OR_RETURN(
+      const Handle handle,
+      AddDataset(dataset, FileType(label.dtype), Space(extent)));
+  if (!AddLabel(handle, label)) {
+    return Hdf5Error(absl::StrCat("label ", dataset, " in"), path_);
+  }
+  return OffsetOf(handle);
+}
+
+absl::StatusOr<int64_t> FileBuilder::AddBytes(const std::string& dataset,
+                                              int64_t num_bytes) {
+  const Hdf5Lock lock;
+  SS_ASSIGN_OR_RETURN(
+      const Handle handle,
+      AddDataset(dataset, FileType(DType::kU8), Space({num_bytes})));
+  return OffsetOf(handle);
+}
+
+absl::Status FileBuilder::AddText(const std::string& dataset,
+                                  absl::string_view text) {
+  const Hdf5Lock lock;
+  // HDF5 has no text of no bytes; a padding byte reads as "".
+  const std::string padded =
+      text.empty() ? std::string(1, '\0') : std::string(text);
+  const Handle type = TextType(static_cast<int64_t>(padded.size()));
+  SS_ASSIGN_OR_RETURN(const Handle handle,
+                      AddDataset(dataset, type, Space({})));
+  if (H5Dwrite(handle.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT,
+               padded.data()) < 0) {
+    return Hdf5Error(absl::StrCat("write ", dataset, " to"), path_);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FileBuilder::AddTensor(const std::string& dataset, DType dtype,
+                                    const Shape& shape,
+                                    std::span<const std::byte> bytes) {
+  const Hdf5Lock lock;
+  const Handle type = FileType(dtype);
+  SS_ASSIGN_OR_RETURN(const Handle handle,
+                      AddDataset(dataset, type, Space(shape)));
+  if (!bytes.empty() && H5Dwrite(handle.get(), type.get(), H5S_ALL, H5S_ALL,
+                                 H5P_DEFAULT, bytes.data()) < 0) {
+    return Hdf5Error(absl::StrCat("write ", dataset, " to"), path_);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FileBuilder::AddView(const std::string& dataset, DType dtype,
+                                  const Shape& shape,
+                                  const std::vector<ViewSource>& sources) {
+  const Hdf5Lock lock;
+  const Handle properties(H5Pcreate(H5P_DATASET_CREATE));
+  bool ok = H5Pset_obj_track_times(properties.get(), false) >= 0;
+  for (const ViewSource& source : sources) {
+    // "%b" would be a block number.
+    const std::string name = absl::StrReplaceAll(source.dataset, {{"%", "%%"}});
+    ok = ok &&
+         H5Pset_virtual(properties.get(), BoxSpace(shape, source.box).get(),
+                        source.file.c_str(), name.c_str(),
+                        Space(source.box.extent).get()) >= 0;
+  }
+  if (!ok)
+    return Hdf5Error(absl::StrCat("describe view ", dataset, " of"), path_);
+  SS_RETURN_IF_ERROR(AddGroupsOf(dataset));
+  const Handle handle(H5Dcreate2(file_.get(), dataset.c_str(),
+                                 FileType(dtype).get(), Space(shape).get(),
+                                 H5P_DEFAULT, properties.get(), H5P_DEFAULT));
+  if (handle.ok()) return absl::OkStatus();
+  return Hdf5Error(absl::StrCat("add view ", dataset, " to"), path_);
+}
+
+absl::StatusOr<int64_t> FileBuilder::Close() {
+  {
+    const Hdf5Lock lock;
+    if (!file_.Close()) return Hdf5Error("close", path_);
+  }
+  SS_ASSIGN_OR_RETURN(const File file, File::OpenForRead(path_));
+  return file.Size();
+}
+
+}  // namespace shardshift::ckpt

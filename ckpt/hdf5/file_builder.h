@@ -1,0 +1,84 @@
+// Lays out one HDF5 file: the same calls give the same bytes, whatever the
+// time, the heap or other threads.
+// Files have a user block, the page file-space strategy with 4 KiB pages, no
+// time stamps; every dataset is contiguous, allocated at once and not filled,
+// so that its bytes can be written past the library.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_CKPT_HDF5_FILE_BUILDER_H_
+#define SHARDSHIFT_CKPT_HDF5_FILE_BUILDER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "ckpt/core/box.h"
+#include "ckpt/core/dtype.h"
+#include "ckpt/hdf5/handle.h"
+
+namespace shardshift::ckpt {
+
+// A dataset of another file that is one box of a view.
+struct ViewSource {
+  std::string file;  // relative to the view's own file
+  std::string dataset;
+  Box box;
+};
+
+// What a fragment's dataset says about itself.
+struct FragmentLabel {
+  std::string tensor;
+  std::string role;
+  DType dtype;
+  Shape shape;
+  Shape start;
+};
+
+// Paths of datasets are absolute; the groups above them are made as needed.
+class FileBuilder {
+ public:
+  // A new file; AlreadyExists if there is one.
+  static absl::StatusOr<std::unique_ptr<FileBuilder>> Create(
+      const std::string& path);
+  ~FileBuilder();
+
+  // Gives the file offset of the dataset's bytes; 0 if it has none.
+  absl::StatusOr<int64_t> AddFragment(const std::string& dataset,
+                                      const FragmentLabel& label,
+                                      const Shape& extent);
+  // A dataset of num_bytes > 0 bytes. Gives their file offset.
+  absl::StatusOr<int64_t> AddBytes(const std::string& dataset,
+                                   int64_t num_bytes);
+  absl::Status AddText(const std::string& dataset, absl::string_view text);
+  // A whole tensor with its values.
+  absl::Status AddTensor(const std::string& dataset, DType dtype,
+                         const Shape& shape, std::span<const std::byte> bytes);
+  // A virtual dataset. REQUIRES: shape is neither 0-d nor empty.
+  absl::Status AddView(const std::string& dataset, DType dtype,
+                       const Shape& shape,
+                       const std::vector<ViewSource>& sources);
+
+  // Gives the file's size, which no longer changes.
+  absl::StatusOr<int64_t> Close();
+
+ private:
+  FileBuilder(std::string path, Handle file);
+
+  absl::Status AddGroupsOf(const std::string& dataset);
+  absl::StatusOr<Handle> AddDataset(const std::string& dataset,
+                                    const Handle& type, const Handle& space);
+
+  std::string path_;
+  Handle file_;
+  std::set<std::string> groups_;
+};
+
+}  // namespace shardshift::ckpt
+
+#endif  // SHARDSHIFT_CKPT_HDF5_FILE_BUILDER_H_

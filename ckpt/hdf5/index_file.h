@@ -1,0 +1,33 @@
+// The HDF5 structure of an index file, for people's tools.
+//   /tensors/<name>/<role>: a view of the whole tensor over the part files;
+//     0-d and empty tensors, of which HDF5 has no views, with their values
+//   /state, /record: the JSON texts
+//   /shardshift_table
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_CKPT_HDF5_INDEX_FILE_H_
+#define SHARDSHIFT_CKPT_HDF5_INDEX_FILE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "ckpt/format/table.h"
+#include "ckpt/hdf5/part_file.h"
+
+namespace shardshift::ckpt {
+
+// Above this many fragments an index has no /tensors: the views would take
+// longer to write than the checkpoint.
+inline constexpr int64_t kMaxViewedFragments = 200'000;
+
+// Creates `path`, with room for the encoded table.
+// scalars: the bytes of each 0-d tensor, by index into table.tensors.
+// REQUIRES: CheckIndexTable(table).
+absl::StatusOr<FileLayout> CreateIndexFile(
+    const std::string& path, const Table& table,
+    const std::map<int64_t, std::string>& scalars);
+
+}  // namespace shardshift::ckpt
+
+#endif  // SHARDSHIFT_CKPT_HDF5_INDEX_FILE_H_
