@@ -1,0 +1,45 @@
+// What every layer of a rank works with.
+// Shapes in layers/: R = rows of a micro-batch, b samples of S positions each,
+// sample-major; H hidden; all activations are row-major fp32.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_TRAINER_LAYERS_CONTEXT_H_
+#define SHARDSHIFT_TRAINER_LAYERS_CONTEXT_H_
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/kernels.h"
+#include "reshard/layout/model_config.h"
+#include "trainer/mesh.h"
+#include "trainer/optim/gradient_buffer.h"
+#include "trainer/parameters.h"
+
+namespace shardshift::trainer {
+
+struct LayerContext {
+  const kernels::Kernels& kernels;
+  const reshard::ModelConfig& model;
+  Mesh& mesh;
+  Parameters& parameters;
+  GradientBuffer& gradients;
+  int64_t seq_length;          // S
+  int64_t tensor_granularity;  // Gt: leaves of every sum TP can split
+
+  // The leaves that one tensor-parallel rank evaluates.
+  int64_t leaves_per_rank() const {
+    return tensor_granularity / mesh.layout().tensor;
+  }
+};
+
+// Some consecutive samples of a rank's share of the batch.
+struct MicroBatch {
+  int64_t first_sample = 0;  // counts from the rank's first of the batch
+  int64_t num_samples = 0;   // b
+  // [b, S] each; on the first and the last stage.
+  std::span<const int32_t> tokens;
+  std::span<const int32_t> labels;
+};
+
+}  // namespace shardshift::trainer
+
+#endif  // SHARDSHIFT_TRAINER_LAYERS_CONTEXT_H_

@@ -1,0 +1,41 @@
+// The feed-forward block: fc2(act(fc1(x))), plain GeLU or gated SwiGLU.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_TRAINER_LAYERS_MLP_H_
+#define SHARDSHIFT_TRAINER_LAYERS_MLP_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "trainer/buffer.h"
+#include "trainer/layers/context.h"
+#include "trainer/layers/parallel_linear.h"
+
+namespace shardshift::trainer {
+
+class Mlp {
+ public:
+  struct Cache {
+    Buffer fc1;        // [R, fc1 out of this rank], before the activation
+    Buffer activated;  // [R, F / TP]
+  };
+
+  // `layer` is the layer's prefix, "layers.3.".
+  Mlp(LayerContext& context, const std::string& layer);
+
+  // x, y: [R, H]. One all-reduce.
+  absl::Status Forward(const float* x, int64_t rows, float* y, Cache& cache);
+
+  // dx: [R, H]. One all-reduce.
+  absl::Status Backward(const float* x, const float* dy, const Cache& cache,
+                        const MicroBatch& batch, float* dx);
+
+ private:
+  LayerContext& context_;
+  int64_t width_;  // F / TP
+  ColumnParallelLinear fc1_;
+  RowParallelLinear fc2_;
+};
+
+}  // namespace shardshift::trainer
+
+#endif  // SHARDSHIFT_TRAINER_LAYERS_MLP_H_

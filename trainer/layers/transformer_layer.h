@@ -1,0 +1,55 @@
+// One pre-norm transformer layer:
+//   h = x + attention(attention_norm(x));  y = h + mlp(mlp_norm(h))
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_TRAINER_LAYERS_TRANSFORMER_LAYER_H_
+#define SHARDSHIFT_TRAINER_LAYERS_TRANSFORMER_LAYER_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "trainer/buffer.h"
+#include "trainer/layers/attention.h"
+#include "trainer/layers/context.h"
+#include "trainer/layers/mlp.h"
+#include "trainer/layers/norm.h"
+
+namespace shardshift::trainer {
+
+class TransformerLayer {
+ public:
+  // Kept from forward to backward; all buffers without a shape are [R, H].
+  struct Cache {
+    Buffer x;
+    Norm::Stats attention_stats;
+    Buffer attention_in;
+    Attention::Cache attention;
+    Buffer h;
+    Norm::Stats mlp_stats;
+    Buffer mlp_in;
+    Mlp::Cache mlp;
+  };
+
+  TransformerLayer(LayerContext& context, int64_t layer,
+                   const RopeTable& rope);
+
+  // Takes x and gives y. Two all-reduces.
+  absl::Status Forward(Buffer x, int64_t rows, Buffer& y, Cache& cache);
+
+  // dy becomes dx in place. Two all-reduces.
+  absl::Status Backward(const Cache& cache, const MicroBatch& batch,
+                        Buffer& dy);
+
+ private:
+  TransformerLayer(LayerContext& context, const std::string& prefix,
+                   const RopeTable& rope);
+
+  LayerContext& context_;
+  Norm attention_norm_;
+  Attention attention_;
+  Norm mlp_norm_;
+  Mlp mlp_;
+};
+
+}  // namespace shardshift::trainer
+
+#endif  // SHARDSHIFT_TRAINER_LAYERS_TRANSFORMER_LAYER_H_

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/mesh.h"
+
+#include "ckpt/core/status_macros.h"
+
+namespace shardshift::trainer {
+
+absl::StatusOr<std::unique_ptr<Mesh>> Mesh::Create(
+    Communicator& world, const reshard::ModelConfig& model,
+    const reshard::Layout& layout) {
+  auto mesh = std::unique_ptr<Mesh>(new Mesh(world, layout));
+  const reshard::RankCoordinates& at = mesh->at_;
+  // A group is named by its lowest rank.
+  const int64_t tensor_group = reshard::RankOf(
+      layout, {.tensor = 0, .pipeline = at.pipeline, .data = at.data});
+  const int64_t data_group = reshard::RankOf(
+      layout, {.tensor = at.tensor, .pipeline = at.pipeline, .data = 0});
+  const int64_t pipeline_group = reshard::RankOf(
+      layout, {.tensor = at.tensor, .pipeline = 0, .data = at.data});
+  SS_ASSIGN_OR_RETURN(mesh->tensor_,
+                      world.Split(tensor_group, at.tensor, "tensor"));
+  SS_ASSIGN_OR_RETURN(mesh->data_, world.Split(data_group, at.data, "data"));
+  SS_ASSIGN_OR_RETURN(mesh->pipeline_,
+                      world.Split(pipeline_group, at.pipeline, "pipeline"));
+
+  const bool has_copy = layout.pipeline > 1 &&
+                        !model.untie_embeddings_and_output_weights &&
+                        (mesh->is_first_stage() || mesh->is_last_stage());
+  SS_ASSIGN_OR_RETURN(mesh->embedding_,
+                      world.Split(has_copy ? pipeline_group : -1, at.pipeline,
+                                  "embedding"));
+
+  const bool shares_group = model.num_query_groups < layout.tensor;
+  const int64_t ranks_per_group =
+      shares_group ? layout.tensor / model.num_query_groups : 1;
+  SS_ASSIGN_OR_RETURN(
+      mesh->query_group_,
+      world.Split(shares_group
+                      ? tensor_group + at.tensor / ranks_per_group *
+                                           ranks_per_group
+                      : -1,
+                  at.tensor, "query group"));
+  return mesh;
+}
+
+}  // namespace shardshift::trainer

@@ -1,0 +1,57 @@
+// The process groups of one rank: reshard's layout turned into communicators.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_TRAINER_MESH_H_
+#define SHARDSHIFT_TRAINER_MESH_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "reshard/layout/layout.h"
+#include "reshard/layout/model_config.h"
+#include "trainer/comm/communicator.h"
+
+namespace shardshift::trainer {
+
+class Mesh {
+ public:
+  // Collective over `world`, which outlives the mesh.
+  // REQUIRES: world.size() == layout.world_size(), Validate(model, layout).
+  static absl::StatusOr<std::unique_ptr<Mesh>> Create(
+      Communicator& world, const reshard::ModelConfig& model,
+      const reshard::Layout& layout);
+
+  const reshard::Layout& layout() const { return layout_; }
+  const reshard::RankCoordinates& at() const { return at_; }
+  bool is_first_stage() const { return at_.pipeline == 0; }
+  bool is_last_stage() const { return at_.pipeline == layout_.pipeline - 1; }
+
+  Communicator& world() { return *world_; }
+  Communicator& tensor() { return *tensor_; }
+  Communicator& pipeline() { return *pipeline_; }
+  Communicator& data() { return *data_; }
+  // The first and last stage (rank 0 and 1), which both hold a tied embedding;
+  // null on other stages, with one stage, or with untied embeddings.
+  Communicator* embedding() { return embedding_.get(); }
+  // The tensor-parallel ranks that share one query group; null where each rank
+  // has whole groups.
+  Communicator* query_group() { return query_group_.get(); }
+
+ private:
+  Mesh(Communicator& world, const reshard::Layout& layout)
+      : layout_(layout),
+        at_(reshard::CoordinatesOf(layout, world.rank())),
+        world_(&world) {}
+
+  reshard::Layout layout_;
+  reshard::RankCoordinates at_;
+  Communicator* world_;
+  std::unique_ptr<Communicator> tensor_;
+  std::unique_ptr<Communicator> pipeline_;
+  std::unique_ptr<Communicator> data_;
+  std::unique_ptr<Communicator> embedding_;
+  std::unique_ptr<Communicator> query_group_;
+};
+
+}  // namespace shardshift::trainer
+
+#endif  // SHARDSHIFT_TRAINER_MESH_H_

@@ -1,0 +1,49 @@
+// The parameters of one rank in their flat buffer.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_TRAINER_PARAMETERS_H_
+#define SHARDSHIFT_TRAINER_PARAMETERS_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "reshard/layout/rank_state.h"
+
+namespace shardshift::trainer {
+
+class Parameters {
+ public:
+  // All values are 0, padding included.
+  explicit Parameters(reshard::RankState state);
+
+  const reshard::RankState& state() const { return state_; }
+
+  // Position in state().parameters, or nullopt.
+  std::optional<int64_t> Find(absl::string_view name) const;
+
+  float* data(int64_t index) {
+    return values_.data() + state_.buffer.parameters[index].begin;
+  }
+  const float* data(int64_t index) const {
+    return values_.data() + state_.buffer.parameters[index].begin;
+  }
+
+  // The whole buffer.
+  std::span<float> values() { return values_; }
+
+  // Fills the parameters with a run's initial values: normal with `std`
+  // (output projections: std / sqrt(2 L)), biases 0, norm weights 1. Each value
+  // is a function of seed, logical tensor and index.
+  void Initialize(const std::vector<reshard::LogicalTensor>& tensors,
+                  uint64_t seed, double std, int64_t num_layers);
+
+ private:
+  reshard::RankState state_;
+  std::vector<float> values_;
+};
+
+}  // namespace shardshift::trainer
+
+#endif  // SHARDSHIFT_TRAINER_PARAMETERS_H_
