@@ -55,6 +55,9 @@ absl::StatusOr<std::unique_ptr<PartWriter>> PartWriter::Create(
   const std::string path = JoinPath(directory, PartFileName(part));
   SS_ASSIGN_OR_RETURN(const FileLayout layout,
                       CreatePartFile(path, table_index, table));
+  // The library chose the places; payload will be written past it.
+  const Part self = {part, layout.file_bytes, {}};
+  SS_RETURN_IF_ERROR(CheckPlaces(table, std::span(&self, 1)));
   SS_ASSIGN_OR_RETURN(File file, File::OpenForUpdate(path));
   const UserBlock user_block = {
       .role = FileRole::kPart,

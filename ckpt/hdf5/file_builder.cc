@@ -101,9 +101,11 @@ bool AddLabel(const Handle& dataset, const FragmentLabel& label) {
          AddAttribute(dataset, "start", label.start);
 }
 
+// The library adds the user block even to the place of a dataset without
+// bytes, which has none.
 int64_t OffsetOf(const Handle& dataset) {
-  const haddr_t offset = H5Dget_offset(dataset.get());
-  return offset == HADDR_UNDEF ? 0 : static_cast<int64_t>(offset);
+  if (H5Dget_storage_size(dataset.get()) == 0) return 0;
+  return static_cast<int64_t>(H5Dget_offset(dataset.get()));
 }
 
 }  // namespace
