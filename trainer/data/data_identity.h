@@ -13,8 +13,9 @@
 
 namespace shardshift::trainer {
 
-// {"order", "seed", "seq_length", "source": source.Identity()}: two runs with
-// equal identities consume the same tokens in the same order.
+// {"order", "seq_length", "source": source.Identity()}, and "seed" where the
+// order depends on it: runs with equal identities consume the same tokens in
+// the same order.
 nlohmann::json DataIdentity(const TokenSource& source, DataOrder order,
                             uint64_t seed);
 

@@ -36,8 +36,8 @@ class SampleOrder {
   SamplePosition At(int64_t consumed_samples) const;
 
  private:
-  DataOrder order_;
-  uint64_t seed_;
+  bool shuffled_;
+  uint64_t key_;
   int64_t num_samples_;
 };
 

@@ -51,8 +51,8 @@ absl::StatusOr<std::unique_ptr<TokenSource>> OpenIndexedTokenSource(
     int64_t vocab_size);
 
 // Endless tokens, each a function of (seed, sample, position) alone. Low ids
-// are frequent, as in text, and half of the tokens follow from the draw
-// before them, so that a model has something to learn.
+// are frequent, as in text, and every second token mostly follows from the one
+// before it, so that a model has something to learn.
 // REQUIRES: seq_length > 0, vocab_size in [2, 2^31).
 std::unique_ptr<TokenSource> MakeMockTokenSource(uint64_t seed,
                                                  int64_t seq_length,
