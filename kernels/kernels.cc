@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/kernels.h"
 
+#include "kernels/cpu/cpu.h"
 #include "kernels/ref/ref.h"
 
 namespace shardshift::kernels {
@@ -20,11 +21,46 @@ Kernels ScalarTable() {
   return table;
 }
 
+Kernels Avx2Table() {
+  Kernels table = ScalarTable();
+  avx2::InstallGemm(table);
+  avx2::InstallElementwise(table);
+  avx2::InstallNorm(table);
+  avx2::InstallActivation(table);
+  avx2::InstallRope(table);
+  avx2::InstallSoftmax(table);
+  avx2::InstallCrossEntropy(table);
+  avx2::InstallAdamW(table);
+  return table;
+}
+
+Kernels Avx512Table() {
+  Kernels table = ScalarTable();
+  avx512::InstallGemm(table);
+  avx512::InstallElementwise(table);
+  avx512::InstallNorm(table);
+  avx512::InstallActivation(table);
+  avx512::InstallRope(table);
+  avx512::InstallSoftmax(table);
+  avx512::InstallCrossEntropy(table);
+  avx512::InstallAdamW(table);
+  return table;
+}
+
 }  // namespace
 
 const Kernels& KernelsFor(Isa isa) {
   static const Kernels scalar = ScalarTable();
-  (void)isa;
+  static const Kernels avx2 = Avx2Table();
+  static const Kernels avx512 = Avx512Table();
+  switch (isa) {
+    case Isa::kScalar:
+      return scalar;
+    case Isa::kAvx2:
+      return avx2;
+    case Isa::kAvx512:
+      return avx512;
+  }
   return scalar;
 }
 
