@@ -58,6 +58,25 @@ bool Contains(const Box& outer, const Box& inner) {
   return true;
 }
 
+std::vector<Box> SplitRowMajor(const Box& box, int64_t max_elements) {
+  const int64_t num_elements = NumElements(box);
+  if (num_elements == 0) return {};
+  if (num_elements <= max_elements) return {box};
+  size_t dim = 0;
+  int64_t inner = num_elements;  // elements at one index of `dim`
+  while ((inner /= box.extent[dim]) == num_elements) ++dim;
+  const int64_t step = std::max<int64_t>(1, max_elements / inner);
+  std::vector<Box> pieces;
+  for (int64_t i = 0; i < box.extent[dim]; i += step) {
+    Box slab = box;
+    slab.start[dim] += i;
+    slab.extent[dim] = std::min(step, box.extent[dim] - i);
+    const std::vector<Box> parts = SplitRowMajor(slab, max_elements);
+    pieces.insert(pieces.end(), parts.begin(), parts.end());
+  }
+  return pieces;
+}
+
 std::string ToString(const Box& box) {
   std::string text = "[";
   for (size_t d = 0; d < box.start.size(); ++d) {

@@ -47,6 +47,10 @@ std::optional<Box> Intersect(const Box& a, const Box& b);
 // within it even when empty. False if ndim differs.
 bool Contains(const Box& outer, const Box& inner);
 
+// `box` in pieces of at most max_elements, each one run of its row-major
+// order, ascending; none if it is empty. REQUIRES: max_elements > 0.
+std::vector<Box> SplitRowMajor(const Box& box, int64_t max_elements);
+
 // "[0:4,8:16]"; "[]" for 0-d.
 std::string ToString(const Box& box);
 

@@ -1,0 +1,163 @@
+// `ckpt cat CKPT NAME[slice]`: the values of a tensor.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "ckpt/core/box.h"
+#include "ckpt/core/dtype.h"
+#include "ckpt/core/status_macros.h"
+#include "ckpt/reader.h"
+#include "tools/ckpt_commands.h"
+#include "tools/ckpt_open.h"
+#include "tools/slice.h"
+
+namespace shardshift {
+namespace {
+
+using ckpt::DType;
+
+constexpr int64_t kChunkElements = int64_t{1} << 20;
+
+struct CatFlags {
+  std::string checkpoint;
+  std::string tensor;
+  std::string role;
+  bool npy = false;
+};
+
+// The tensor of that name: of the given role, else `master`, else the only.
+absl::StatusOr<int64_t> ChooseTensor(const ckpt::Reader& reader,
+                                     const std::string& name,
+                                     const std::string& role) {
+  if (!role.empty()) return reader.FindTensor(name, role);
+  const absl::StatusOr<int64_t> master = reader.FindTensor(name, "master");
+  if (master.ok()) return master;
+  const std::vector<ckpt::Tensor>& tensors = reader.table().tensors;
+  std::vector<int64_t> found;
+  std::vector<std::string> roles;
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    if (tensors[t].name != name) continue;
+    found.push_back(static_cast<int64_t>(t));
+    roles.push_back(tensors[t].role);
+  }
+  if (found.size() == 1) return found.front();
+  if (found.empty()) {
+    return absl::NotFoundError(absl::StrCat(
+        reader.directory(), " has no tensor \"", name, "\"; see ckpt show"));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("tensor \"", name, "\" has the roles ",
+                   absl::StrJoin(roles, ", "), "; choose one with --role"));
+}
+
+// Elements that numpy has no type for are widened to float, exactly.
+bool IsWidened(DType dtype) {
+  return dtype == DType::kBF16 || dtype == DType::kF8E5M2 ||
+         dtype == DType::kF8E4M3 || dtype == DType::kF8E8M0;
+}
+
+std::string NumpyType(DType dtype) {
+  if (dtype == DType::kBool) return "|b1";
+  if (dtype == DType::kC64) return "<c8";
+  if (IsWidened(dtype)) return "<f4";
+  const char kind = absl::ascii_tolower(ckpt::Name(dtype).front());
+  const int64_t size = ckpt::ItemSize(dtype);
+  return absl::StrCat(size == 1 ? "|" : "<", std::string(1, kind), size);
+}
+
+// Version 1.0 of numpy's format: the header is padded to 64 bytes.
+void PrintNpyHeader(DType dtype, const ckpt::Shape& shape) {
+  const std::string dims = absl::StrCat("(", absl::StrJoin(shape, ", "),
+                                        shape.size() == 1 ? ",)" : ")");
+  std::string header =
+      absl::StrCat("{'descr': '", NumpyType(dtype),
+                   "', 'fortran_order': False, 'shape': ", dims, ", }");
+  const size_t unpadded = 10 + header.size() + 1;
+  header.append((64 - unpadded % 64) % 64, ' ');
+  header.push_back('\n');
+  std::cout << std::string("\x93NUMPY\x01\x00", 8)
+            << static_cast<char>(header.size() & 0xff)
+            << static_cast<char>(header.size() >> 8) << header;
+}
+
+void PrintNpyValues(DType dtype, const std::vector<std::byte>& bytes) {
+  if (!IsWidened(dtype)) {
+    std::cout.write(reinterpret_cast<const char*>(bytes.data()),
+                    static_cast<std::streamsize>(bytes.size()));
+    return;
+  }
+  const auto step = static_cast<size_t>(ckpt::ItemSize(dtype));
+  for (size_t i = 0; i < bytes.size(); i += step) {
+    const auto value = static_cast<float>(ckpt::ToDouble(dtype, &bytes[i]));
+    std::cout.write(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+}
+
+// A line for each row of `row_elements`; `position` counts across calls.
+void PrintText(DType dtype, const std::vector<std::byte>& bytes,
+               int64_t row_elements, int64_t& position) {
+  const auto step = static_cast<size_t>(ckpt::ItemSize(dtype));
+  for (size_t i = 0; i < bytes.size(); i += step) {
+    const bool ends_row = ++position % row_elements == 0;
+    std::cout << ckpt::FormatValue(dtype, &bytes[i]) << (ends_row ? '\n' : ' ');
+  }
+}
+
+absl::StatusOr<int> Cat(const CatFlags& flags) {
+  SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Reader> reader,
+                      OpenCheckpoint(flags.checkpoint));
+  const auto [name, slice_text] = SplitSlice(flags.tensor);
+  SS_ASSIGN_OR_RETURN(const int64_t tensor,
+                      ChooseTensor(*reader, name, flags.role));
+  const ckpt::Tensor& info = reader->table().tensors[tensor];
+  const absl::StatusOr<Slice> slice = ParseSlice(slice_text, info.shape);
+  if (!slice.ok()) return Annotate(slice.status(), ckpt::Describe(info));
+
+  if (flags.npy) PrintNpyHeader(info.dtype, slice->shape);
+  const int64_t row_elements = slice->shape.empty() ? 1 : slice->shape.back();
+  int64_t position = 0;
+  ckpt::ReadScratch scratch;
+  std::vector<std::byte> bytes;
+  for (const ckpt::Box& chunk :
+       ckpt::SplitRowMajor(slice->box, kChunkElements)) {
+    bytes.resize(ckpt::NumElements(chunk) * ckpt::ItemSize(info.dtype));
+    SS_RETURN_IF_ERROR(
+        reader->ReadTensor(tensor, chunk, bytes.data(), scratch));
+    if (flags.npy) {
+      PrintNpyValues(info.dtype, bytes);
+    } else {
+      PrintText(info.dtype, bytes, row_elements, position);
+    }
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+void AddCat(CLI::App& app, Action& action) {
+  CLI::App* command =
+      app.add_subcommand("cat", "Prints the values of a tensor.");
+  const auto flags = std::make_shared<CatFlags>();
+  command->add_option("CKPT", flags->checkpoint, "A step or run directory")
+      ->required();
+  command
+      ->add_option("TENSOR", flags->tensor,
+                   "A name, or a name and a slice as numpy writes it: "
+                   "\"layers.0.attention.q.weight[0:4,8]\"")
+      ->required();
+  command->add_option("--role", flags->role,
+                      "Default: master, else the only role");
+  command->add_flag("--npy", flags->npy, "Write a numpy .npy file to stdout");
+  command->callback(
+      [flags, &action] { action = [flags] { return Cat(*flags); }; });
+}
+
+}  // namespace shardshift

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/ckpt_open.h"
+
+#include <array>
+#include <iostream>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "ckpt/core/status_macros.h"
+#include "ckpt/run_dir.h"
+
+namespace shardshift {
+
+absl::StatusOr<std::unique_ptr<ckpt::Reader>> OpenCheckpoint(
+    const std::string& path) {
+  SS_ASSIGN_OR_RETURN(const ckpt::ResolvedCheckpoint found,
+                      ckpt::ResolveCheckpoint(path));
+  if (!found.note.empty()) std::cerr << "note: " << found.note << std::endl;
+  return ckpt::Reader::Open(found.step_dir);
+}
+
+absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view what) {
+  if (text.empty()) return Json();
+  Json json = Json::parse(text.begin(), text.end(), nullptr,
+                          /*allow_exceptions=*/false);
+  if (!json.is_discarded()) return json;
+  return absl::DataLossError(absl::StrCat(what, " is not JSON"));
+}
+
+Json ToJson(const ckpt::Tensor& tensor) {
+  Json json;
+  json["name"] = tensor.name;
+  json["role"] = tensor.role;
+  json["shape"] = tensor.shape;
+  json["dtype"] = std::string(ckpt::Name(tensor.dtype));
+  return json;
+}
+
+std::string HumanBytes(int64_t bytes) {
+  constexpr std::array kUnits = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+  size_t unit = 0;
+  auto value = static_cast<double>(bytes);
+  // 999.95 and above would print as 1000.0.
+  while (value >= 999.95 && unit + 1 < kUnits.size()) {
+    value /= 1000;
+    ++unit;
+  }
+  return unit == 0 ? absl::StrCat(bytes, " B")
+                   : absl::StrFormat("%.1f %s", value, kUnits[unit]);
+}
+
+}  // namespace shardshift

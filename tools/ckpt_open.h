@@ -1,0 +1,38 @@
+// What several `ckpt` subcommands do first, and how they show it.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_TOOLS_CKPT_OPEN_H_
+#define SHARDSHIFT_TOOLS_CKPT_OPEN_H_
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "ckpt/format/table.h"
+#include "ckpt/reader.h"
+
+namespace shardshift {
+
+// Keeps the order in which keys were added.
+using Json = nlohmann::ordered_json;
+
+// Opens a step directory, or the newest step of a run directory that opens;
+// a line on stderr says so if that is not the newest.
+absl::StatusOr<std::unique_ptr<ckpt::Reader>> OpenCheckpoint(
+    const std::string& path);
+
+// The state or record of a checkpoint; null if it is empty.
+// Errors: DataLoss if `text` is not JSON; `what` names it.
+absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view what);
+
+// {"name", "role", "shape", "dtype"}
+Json ToJson(const ckpt::Tensor& tensor);
+
+// "12.3 MB", in powers of 1000.
+std::string HumanBytes(int64_t bytes);
+
+}  // namespace shardshift
+
+#endif  // SHARDSHIFT_TOOLS_CKPT_OPEN_H_
