@@ -29,7 +29,7 @@ struct LogitsShard {
 // max[r] = largest valid logit of the row (-0 becomes +0), -inf if there is
 // none. max: [rows].
 struct RowMaxArgs {
-  LogitsShard shard;
+  LogitsShard shard = {};
   float* max = nullptr;
 };
 
@@ -38,7 +38,7 @@ struct RowMaxArgs {
 // run's first column, combined by the tree of tree.h. max: over all shards.
 // REQUIRES: leaves >= 1, cols % leaves == 0.
 struct ExpSumArgs {
-  LogitsShard shard;
+  LogitsShard shard = {};
   const float* max = nullptr;
   int64_t leaves = 1;
   float* sum = nullptr;
@@ -47,7 +47,7 @@ struct ExpSumArgs {
 // predicted[r] = logit of column targets[r] - max[r] if this shard owns it,
 // else +0. targets: global ids, [rows].
 struct PredictedLogitArgs {
-  LogitsShard shard;
+  LogitsShard shard = {};
   const int32_t* targets = nullptr;
   const float* max = nullptr;
   float* predicted = nullptr;
@@ -57,7 +57,7 @@ struct PredictedLogitArgs {
 // of the token losses; +0 in padding columns. sum: over all shards.
 // dlogits: [rows,cols], may be shard.logits.
 struct CrossEntropyBackwardArgs {
-  LogitsShard shard;
+  LogitsShard shard = {};
   const int32_t* targets = nullptr;
   const float* max = nullptr;
   const float* sum = nullptr;

@@ -34,8 +34,8 @@ struct GemmArgs {
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;
-  StridedMatrix a;
-  StridedMatrix b;
+  StridedMatrix a = {};
+  StridedMatrix b = {};
   float* c = nullptr;
   int64_t ldc = 0;
   int64_t leaves = 1;
