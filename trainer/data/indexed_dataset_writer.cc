@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -87,11 +88,12 @@ IndexedDatasetWriter::Create(const std::string& prefix, TokenType token_type) {
 absl::Status IndexedDatasetWriter::AddSequence(
     std::span<const int32_t> tokens) {
   const int64_t item_bytes = TokenBytes(token_type_);
-  for (const int32_t token : tokens) {
-    const int64_t wide = token;
-    SS_RETURN_IF_ERROR(
-        tokens_->Append(std::as_bytes(std::span(&wide, 1)).first(item_bytes)));
+  std::vector<std::byte> bytes(tokens.size() * item_bytes);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const int64_t wide = tokens[i];
+    std::memcpy(bytes.data() + i * item_bytes, &wide, item_bytes);
   }
+  SS_RETURN_IF_ERROR(tokens_->Append(bytes));
   num_tokens_ += std::ssize(tokens);
   ++num_sequences_;
   return marks_->AppendValue(static_cast<int32_t>(tokens.size()));

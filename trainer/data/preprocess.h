@@ -18,8 +18,8 @@ inline constexpr int64_t kByteVocabSize = 256;
 inline constexpr int32_t kEndOfDocumentToken = 256;
 
 struct PreprocessOptions {
-  std::vector<std::string> inputs;
-  std::string output_prefix;
+  std::vector<std::string> inputs = {};
+  std::string output_prefix = {};
   bool blank_lines = false;  // plain text, split on blank lines; else JSONL
   std::string json_key = "text";
   bool append_eod = false;  // the end-of-document token after each document
