@@ -46,13 +46,17 @@ Handle AccessProperties() {
   return ok ? std::move(list) : Handle();
 }
 
+// The superblock's extension is made with the library's own default list of
+// properties, and would hold the time.
 Handle FileProperties() {
   Handle list(H5Pcreate(H5P_FILE_CREATE));
-  const bool ok = H5Pset_userblock(list.get(), kUserBlockBytes) >= 0 &&
-                  H5Pset_file_space_strategy(
-                      list.get(), H5F_FSPACE_STRATEGY_PAGE, false, 1) >= 0 &&
-                  H5Pset_file_space_page_size(list.get(), kPageBytes) >= 0 &&
-                  H5Pset_obj_track_times(list.get(), false) >= 0;
+  const bool ok =
+      H5Pset_obj_track_times(H5P_GROUP_CREATE_DEFAULT, false) >= 0 &&
+      H5Pset_userblock(list.get(), kUserBlockBytes) >= 0 &&
+      H5Pset_file_space_strategy(list.get(), H5F_FSPACE_STRATEGY_PAGE, false,
+                                 1) >= 0 &&
+      H5Pset_file_space_page_size(list.get(), kPageBytes) >= 0 &&
+      H5Pset_obj_track_times(list.get(), false) >= 0;
   return ok ? std::move(list) : Handle();
 }
 

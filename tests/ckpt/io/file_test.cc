@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ckpt/io/file.h"
+
+#include <unistd.h>
+
+#include "ckpt/core/coding.h"
+#include "tests/ckpt/sample.h"
+#include "tests/testutil/status_matchers.h"
+
+namespace shardshift::ckpt {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(File, ErrorsNameOperationPathAndReason) {
+  const TempDir dir;
+  const std::string path = JoinPath(dir.path(), "none");
+  EXPECT_THAT(File::OpenForRead(path),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("cannot open " + path + ": No such file")));
+}
+
+TEST(File, ReadsBackWhatIsWrittenAtAnOffset) {
+  const TempDir dir;
+  ASSERT_OK_AND_ASSIGN(const File file,
+                       File::Create(JoinPath(dir.path(), "f")));
+  ASSERT_OK(file.WriteAt(5, AsBytes("hello")));
+  EXPECT_EQ(file.Size().value(), 10);
+  std::vector<std::byte> bytes(3);
+  ASSERT_OK(file.ReadAt(6, bytes));
+  EXPECT_TRUE(std::ranges::equal(bytes, AsBytes("ell")));
+  EXPECT_THAT(file.ReadAt(8, bytes), StatusIs(absl::StatusCode::kDataLoss,
+                                              HasSubstr("1 bytes early")));
+}
+
+TEST(File, CreateRefusesAnExistingFile) {
+  const TempDir dir;
+  const std::string path = JoinPath(dir.path(), "f");
+  WriteFile(path, "old");
+  EXPECT_THAT(File::Create(path),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(path)));
+  EXPECT_EQ(ReadFile(path), "old");
+}
+
+TEST(File, ReportsAFullDisk) {
+  ASSERT_OK_AND_ASSIGN(const File full, File::OpenForUpdate("/dev/full"));
+  EXPECT_THAT(full.WriteAt(0, AsBytes("x")),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       HasSubstr("No space left")));
+}
+
+TEST(MakeDirectories, MakesWhatIsMissingAndAcceptsWhatIsThere) {
+  const TempDir dir;
+  const std::string path = JoinPath(dir.path(), "a/b/c");
+  EXPECT_OK(MakeDirectories(path));
+  EXPECT_OK(MakeDirectories(path + "/"));
+  EXPECT_TRUE(Exists(path).value());
+  WriteFile(JoinPath(path, "file"), "");
+  EXPECT_FALSE(MakeDirectories(JoinPath(path, "file")).ok());
+}
+
+TEST(ListDirectory, IsSorted) {
+  const TempDir dir;
+  for (const char* name : {"b", "c", "a"}) {
+    WriteFile(JoinPath(dir.path(), name), "");
+  }
+  EXPECT_THAT(ListDirectory(dir.path()).value(), ElementsAre("a", "b", "c"));
+}
+
+TEST(RemoveTree, DoesNotFollowLinks) {
+  const TempDir dir;
+  const std::string kept = JoinPath(dir.path(), "kept");
+  const std::string tree = JoinPath(dir.path(), "tree");
+  ASSERT_OK(MakeDirectories(JoinPath(tree, "sub")));
+  ASSERT_OK(MakeDirectories(kept));
+  WriteFile(JoinPath(kept, "file"), "x");
+  ASSERT_EQ(::symlink(kept.c_str(), JoinPath(tree, "link").c_str()), 0);
+  EXPECT_OK(RemoveTree(tree));
+  EXPECT_FALSE(Exists(tree).value());
+  EXPECT_EQ(ReadFile(JoinPath(kept, "file")), "x");
+  EXPECT_OK(RemoveTree(tree));
+}
+
+TEST(RenameNoReplace, RefusesEvenAnEmptyDirectory) {
+  const TempDir dir;
+  const std::string a = JoinPath(dir.path(), "a");
+  const std::string b = JoinPath(dir.path(), "b");
+  ASSERT_OK(MakeDirectories(a));
+  ASSERT_OK(MakeDirectories(b));
+  EXPECT_THAT(RenameNoReplace(a, b),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(b)));
+  ASSERT_OK(RemoveTree(b));
+  EXPECT_OK(RenameNoReplace(a, b));
+}
+
+TEST(Exchange, SwapsTwoDirectories) {
+  const TempDir dir;
+  const std::string a = JoinPath(dir.path(), "a");
+  const std::string b = JoinPath(dir.path(), "b");
+  ASSERT_OK(MakeDirectories(a));
+  ASSERT_OK(MakeDirectories(b));
+  WriteFile(JoinPath(a, "from-a"), "");
+  ASSERT_OK(Exchange(a, b));
+  EXPECT_TRUE(Exists(JoinPath(b, "from-a")).value());
+  EXPECT_FALSE(Exists(JoinPath(a, "from-a")).value());
+}
+
+TEST(ReplaceFile, LeavesTheNewTextAlone) {
+  const TempDir dir;
+  const std::string path = JoinPath(dir.path(), "latest");
+  ASSERT_OK(ReplaceFile(path, "one\n"));
+  ASSERT_OK(ReplaceFile(path, "two\n"));
+  EXPECT_EQ(ReadWholeFile(path).value(), "two\n");
+  EXPECT_THAT(ListDirectory(dir.path()).value(), ElementsAre("latest"));
+}
+
+}  // namespace
+}  // namespace shardshift::ckpt

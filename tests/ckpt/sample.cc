@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/ckpt/sample.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ckpt/core/checksum.h"
+#include "ckpt/core/coding.h"
+#include "ckpt/core/status_macros.h"
+#include "ckpt/io/file.h"
+
+namespace shardshift::ckpt {
+namespace {
+
+uint64_t SplitMix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+int64_t Uniform(std::mt19937& random, int64_t min, int64_t max) {
+  return std::uniform_int_distribution<int64_t>(min, max)(random);
+}
+
+}  // namespace
+
+TempDir::TempDir() : path_(absl::StrCat(::testing::TempDir(), "ckpt-XXXXXX")) {
+  if (mkdtemp(path_.data()) == nullptr) std::abort();
+}
+
+TempDir::~TempDir() { RemoveTree(path_).IgnoreError(); }
+
+std::vector<std::byte> Payload(const Tensor& tensor, const Box& box) {
+  const uint64_t seed = Checksum64(AsBytes(tensor.name + '/' + tensor.role));
+  const auto item_size = static_cast<size_t>(ItemSize(tensor.dtype));
+  std::vector<std::byte> bytes;
+  Shape index = box.start;
+  for (int64_t left = NumElements(box); left > 0; --left) {
+    int64_t linear = 0;
+    for (size_t d = 0; d < index.size(); ++d) {
+      linear = linear * tensor.shape[d] + index[d];
+    }
+    const uint64_t code = SplitMix(seed + static_cast<uint64_t>(linear));
+    const auto* begin = reinterpret_cast<const std::byte*>(&code);
+    bytes.insert(bytes.end(), begin, begin + item_size);
+    for (size_t d = index.size(); d-- > 0;) {
+      if (++index[d] < box.start[d] + box.extent[d]) break;
+      index[d] = box.start[d];
+    }
+  }
+  return bytes;
+}
+
+std::vector<Box> RandomPartition(const Box& whole, int max_boxes,
+                                 std::mt19937& random) {
+  std::vector<Box> boxes = {whole};
+  if (whole.start.empty() || NumElements(whole) == 0) return boxes;
+  for (int i = 1; i < max_boxes; ++i) {
+    const int64_t victim =
+        Uniform(random, 0, static_cast<int64_t>(boxes.size()) - 1);
+    Box low = boxes[victim];
+    const int64_t dim = Uniform(random, 0, low.ndim() - 1);
+    if (low.extent[dim] < 2) continue;
+    const int64_t cut = Uniform(random, 1, low.extent[dim] - 1);
+    Box high = low;
+    low.extent[dim] = cut;
+    high.start[dim] += cut;
+    high.extent[dim] -= cut;
+    boxes[victim] = low;
+    boxes.push_back(high);
+  }
+  std::shuffle(boxes.begin(), boxes.end(), random);
+  return boxes;
+}
+
+std::vector<SampleTensor> RandomTensors(int num_parts, std::mt19937& random) {
+  std::vector<SampleTensor> tensors;
+  for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
+    for (int64_t ndim = 0; ndim <= 5; ++ndim) {
+      SampleTensor tensor;
+      tensor.info = {absl::StrCat("layers.", ndim, ".w"),
+                     absl::StrCat("role", dtype),
+                     static_cast<DType>(dtype),
+                     {}};
+      for (int64_t d = 0; d < ndim; ++d) {
+        tensor.info.shape.push_back(Uniform(random, ndim == 3 ? 0 : 1, 5));
+      }
+      for (const Box& box :
+           RandomPartition(WholeBox(tensor.info.shape), 6, random)) {
+        tensor.pieces.push_back({Uniform(random, 0, num_parts - 1), box});
+      }
+      tensors.push_back(std::move(tensor));
+    }
+  }
+  return tensors;
+}
+
+absl::StatusOr<std::vector<PartReceipt>> WriteSampleParts(
+    const std::string& directory, const std::vector<SampleTensor>& tensors) {
+  std::map<int64_t, std::vector<FragmentSpec>> parts;
+  for (const SampleTensor& tensor : tensors) {
+    const Tensor& info = tensor.info;
+    for (const Piece& piece : tensor.pieces) {
+      parts[piece.part].push_back(
+          {info.name, info.role, info.dtype, info.shape, piece.box});
+    }
+  }
+  std::vector<PartReceipt> receipts;
+  for (const auto& [part, specs] : parts) {
+    SS_ASSIGN_OR_RETURN(const std::unique_ptr<PartWriter> writer,
+                        PartWriter::Create(directory, part, specs));
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const Tensor info = {specs[i].tensor, specs[i].role, specs[i].dtype,
+                           specs[i].shape};
+      const std::vector<std::byte> bytes = Payload(info, specs[i].box);
+      const std::span<const std::byte> all(bytes);
+      const size_t middle = bytes.size() / 3;
+      SS_RETURN_IF_ERROR(
+          writer->Append(static_cast<int64_t>(i), all.first(middle)));
+      SS_RETURN_IF_ERROR(
+          writer->Append(static_cast<int64_t>(i), all.subspan(middle)));
+    }
+    SS_ASSIGN_OR_RETURN(PartReceipt receipt, writer->Close());
+    receipts.push_back(std::move(receipt));
+  }
+  return receipts;
+}
+
+absl::Status WriteSample(const std::string& run_dir, int64_t step,
+                         const std::vector<SampleTensor>& tensors, bool replace,
+                         const std::string& state) {
+  SS_ASSIGN_OR_RETURN(const std::string partial,
+                      BeginCheckpoint(run_dir, step));
+  SS_ASSIGN_OR_RETURN(const std::vector<PartReceipt> receipts,
+                      WriteSampleParts(partial, tensors));
+  return CommitCheckpoint(run_dir, step, receipts, state,
+                          R"({"layout":{"tp":2}})", replace);
+}
+
+std::vector<SampleTensor> SmallTensors() {
+  return {
+      {{"w", "master", DType::kF32, {6, 8}},
+       {{0, {{0, 0}, {6, 4}}}, {1, {{0, 4}, {6, 4}}}}},
+      {{"b", "weight", DType::kBF16, {5}}, {{1, {{0}, {5}}}}},
+      {{"n", "step", DType::kI64, {}}, {{0, {{}, {}}}}},
+  };
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+void WriteFile(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+}  // namespace shardshift::ckpt

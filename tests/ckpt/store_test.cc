@@ -1,0 +1,211 @@
+// What is written is read back, and the same content gives the same bytes.
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "ckpt/core/coding.h"
+#include "ckpt/io/file.h"
+#include "ckpt/reader.h"
+#include "ckpt/run_dir.h"
+#include "ckpt/verify.h"
+#include "ckpt/writer.h"
+#include "tests/ckpt/sample.h"
+#include "tests/testutil/status_matchers.h"
+
+namespace shardshift::ckpt {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A random box within `whole`.
+Box RandomBox(const Box& whole, std::mt19937& random) {
+  Box box = whole;
+  for (size_t d = 0; d < box.start.size(); ++d) {
+    const auto extent = static_cast<uint64_t>(whole.extent[d]);
+    const auto begin = static_cast<int64_t>(random() % (extent + 1));
+    const auto room = static_cast<uint64_t>(whole.extent[d] - begin);
+    box.start[d] = begin;
+    box.extent[d] = static_cast<int64_t>(random() % (room + 1));
+  }
+  return box;
+}
+
+std::vector<std::byte> Read(const Reader& reader, int64_t tensor,
+                            const Box& box) {
+  const Tensor& info = reader.table().tensors[tensor];
+  std::vector<std::byte> bytes(NumElements(box) * ItemSize(info.dtype));
+  ReadScratch scratch;
+  EXPECT_OK(reader.ReadTensor(tensor, box, bytes.data(), scratch));
+  return bytes;
+}
+
+TEST(Store, GivesBackAnyBoxOfAnyTensorHoweverCut) {
+  for (const unsigned seed : {1u, 2u, 3u}) {
+    std::mt19937 random(seed);
+    const TempDir dir;
+    const std::vector<SampleTensor> tensors = RandomTensors(3, random);
+    ASSERT_OK(WriteSample(dir.path(), 5, tensors));
+    ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Reader> reader,
+                         Reader::Open(JoinPath(dir.path(), StepName(5))));
+    EXPECT_EQ(reader->table().tensors.size(), tensors.size());
+    for (const SampleTensor& tensor : tensors) {
+      const Tensor& info = tensor.info;
+      ASSERT_OK_AND_ASSIGN(const int64_t t,
+                           reader->FindTensor(info.name, info.role));
+      EXPECT_EQ(reader->table().tensors[t], info);
+      const Box whole = WholeBox(info.shape);
+      EXPECT_EQ(Read(*reader, t, whole), Payload(info, whole));
+      const Box box = RandomBox(whole, random);
+      EXPECT_EQ(Read(*reader, t, box), Payload(info, box));
+    }
+  }
+}
+
+TEST(Store, ReadsAcrossTheBlocksOfLargeFragments) {
+  const TempDir dir;
+  const Tensor info = {"big", "master", DType::kF32, {3000, 1100}};
+  const std::vector<SampleTensor> tensors = {
+      {info, {{0, {{0, 0}, {3000, 700}}}, {1, {{0, 700}, {3000, 400}}}}}};
+  ASSERT_OK(WriteSample(dir.path(), 1, tensors));
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Reader> reader,
+                       Reader::Open(JoinPath(dir.path(), StepName(1))));
+  EXPECT_EQ(reader->Fragments(0)[0].checksums.size(), 3u);
+  for (const Box& box : {WholeBox(info.shape), Box{{1400, 650}, {300, 100}},
+                         Box{{2999, 1099}, {1, 1}}}) {
+    EXPECT_EQ(Read(*reader, 0, box), Payload(info, box));
+  }
+}
+
+TEST(Store, KeepsStateRecordAndStep) {
+  const TempDir dir;
+  ASSERT_OK(WriteSample(dir.path(), 123456789, SmallTensors()));
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Reader> reader,
+                       Reader::Open(JoinPath(dir.path(), "step-123456789")));
+  EXPECT_EQ(reader->step(), 123456789);
+  EXPECT_EQ(reader->state(), R"({"step":1})");
+  EXPECT_EQ(reader->record(), R"({"layout":{"tp":2}})");
+  EXPECT_EQ(ReadFile(JoinPath(dir.path(), "latest")), "step-123456789\n");
+}
+
+TEST(Store, NamesWhatItHasNot) {
+  const TempDir dir;
+  ASSERT_OK(WriteSample(dir.path(), 1, SmallTensors()));
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Reader> reader,
+                       Reader::Open(JoinPath(dir.path(), StepName(1))));
+  EXPECT_THAT(reader->FindTensor("w", "exp_avg"),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("no tensor \"w\" (exp_avg)")));
+  ReadScratch scratch;
+  EXPECT_THAT(reader->ReadTensor(0, {{3}, {3}}, nullptr, scratch),
+              StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("[5]")));
+}
+
+// Leaves odd bytes behind in freed memory.
+void DirtyHeap(unsigned seed) {
+  std::vector<std::unique_ptr<char[]>> blocks;
+  std::mt19937 random(seed);
+  for (int i = 0; i < 3000; ++i) {
+    const size_t size = 1 + random() % 20'000;
+    blocks.push_back(std::make_unique<char[]>(size));
+    std::fill_n(blocks.back().get(), size, static_cast<char>(random()));
+  }
+}
+
+// Each file's name with the digest of its bytes.
+std::vector<std::pair<std::string, std::string>> FilesOf(
+    const std::string& dir) {
+  std::vector<std::pair<std::string, std::string>> files;
+  const std::vector<std::string> names = ListDirectory(dir).value();
+  for (const std::string& name : names) {
+    Digest128Stream stream;
+    stream.Update(AsBytes(ReadFile(JoinPath(dir, name))));
+    files.emplace_back(name, ToString(stream.Digest()));
+  }
+  return files;
+}
+
+TEST(Store, GivesTheSameBytesAtAnotherTimeInAnotherThread) {
+  std::mt19937 random(4);
+  const std::vector<SampleTensor> tensors = RandomTensors(2, random);
+  const TempDir first;
+  const TempDir second;
+  DirtyHeap(1);
+  ASSERT_OK(WriteSample(first.path(), 1, tensors));
+  ::usleep(1'100'000);  // HDF5's time stamps count seconds
+  std::thread([&] {
+    DirtyHeap(2);
+    ASSERT_OK(WriteSample(second.path(), 1, tensors));
+  }).join();
+  const auto files = FilesOf(JoinPath(first.path(), StepName(1)));
+  ASSERT_EQ(files.size(), 3u);
+  EXPECT_EQ(files, FilesOf(JoinPath(second.path(), StepName(1))));
+}
+
+TEST(Store, DoesNotDependOnTheOrderOfReceipts) {
+  const TempDir first;
+  const TempDir second;
+  for (const TempDir* dir : {&first, &second}) {
+    ASSERT_OK_AND_ASSIGN(const std::string partial,
+                         BeginCheckpoint(dir->path(), 1));
+    ASSERT_OK_AND_ASSIGN(std::vector<PartReceipt> receipts,
+                         WriteSampleParts(partial, SmallTensors()));
+    if (dir == &second) std::reverse(receipts.begin(), receipts.end());
+    ASSERT_OK(CommitCheckpoint(dir->path(), 1, receipts, "{}", "{}", false));
+  }
+  EXPECT_EQ(FilesOf(JoinPath(first.path(), StepName(1))),
+            FilesOf(JoinPath(second.path(), StepName(1))));
+}
+
+TEST(Store, AddsLittleToTheBytesOfThePayload) {
+  const TempDir dir;
+  const Tensor info = {"w", "master", DType::kF32, {1000, 1001}};
+  ASSERT_OK(WriteSample(dir.path(), 1, {{info, {{0, WholeBox(info.shape)}}}}));
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Reader> reader,
+                       Reader::Open(JoinPath(dir.path(), StepName(1))));
+  EXPECT_LT(reader->total_bytes(), 4 * 1000 * 1001 + 50'000);
+}
+
+TEST(PartWriter, RefusesTooManyAndTooFewBytes) {
+  const TempDir dir;
+  ASSERT_OK_AND_ASSIGN(
+      const std::unique_ptr<PartWriter> writer,
+      PartWriter::Create(dir.path(), 0,
+                         {{"w", "master", DType::kF32, {4}, {{1}, {2}}}}));
+  EXPECT_OK(writer->Append(0, AsBytes("12345")));
+  EXPECT_THAT(writer->Append(0, AsBytes("6789")),
+              StatusIs(absl::StatusCode::kOutOfRange,
+                       HasSubstr("4 bytes after 5, expected 8")));
+  EXPECT_THAT(writer->Close(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                        HasSubstr("5 of its 8 bytes")));
+  EXPECT_OK(writer->Append(0, AsBytes("678")));
+  EXPECT_OK(writer->Close());
+  EXPECT_THAT(
+      writer->Append(0, {}),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("closed")));
+}
+
+TEST(PartWriter, RefusesBadSpecsBeforeAFileExists) {
+  const TempDir dir;
+  const FragmentSpec good = {"w", "m", DType::kF32, {4}, {{0}, {4}}};
+  FragmentSpec outside = good;
+  outside.box.start[0] = 1;
+  FragmentSpec other_shape = good;
+  other_shape.shape = {5};
+  for (const std::vector<FragmentSpec>& specs : {std::vector<FragmentSpec>{},
+                                                 {good, good},
+                                                 {outside},
+                                                 {good, other_shape}}) {
+    EXPECT_THAT(PartWriter::Create(dir.path(), 0, specs),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("")));
+  }
+  EXPECT_TRUE(ListDirectory(dir.path()).value().empty());
+}
+
+}  // namespace
+}  // namespace shardshift::ckpt
