@@ -15,6 +15,7 @@ void AddShow(CLI::App& app, Action& action);
 void AddVerify(CLI::App& app, Action& action);
 void AddDiff(CLI::App& app, Action& action);
 void AddCat(CLI::App& app, Action& action);
+void AddSynth(CLI::App& app, Action& action);
 
 }  // namespace shardshift
 

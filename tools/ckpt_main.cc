@@ -15,5 +15,6 @@ int main(int argc, char** argv) {
   shardshift::AddVerify(*app, action);
   shardshift::AddDiff(*app, action);
   shardshift::AddCat(*app, action);
+  shardshift::AddSynth(*app, action);
   return shardshift::RunCli(*app, argc, argv, action);
 }

@@ -14,16 +14,14 @@ class Buffer {
  public:
   Buffer() = default;
   explicit Buffer(int64_t size)
-      : data_(std::make_unique_for_overwrite<float[]>(
-            static_cast<size_t>(size))),
+      : data_(
+            std::make_unique_for_overwrite<float[]>(static_cast<size_t>(size))),
         size_(size) {}
 
   float* data() { return data_.get(); }
   const float* data() const { return data_.get(); }
   int64_t size() const { return size_; }
-  std::span<float> span() {
-    return {data_.get(), static_cast<size_t>(size_)};
-  }
+  std::span<float> span() { return {data_.get(), static_cast<size_t>(size_)}; }
   std::span<const float> span() const {
     return {data_.get(), static_cast<size_t>(size_)};
   }

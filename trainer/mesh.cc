@@ -26,19 +26,18 @@ absl::StatusOr<std::unique_ptr<Mesh>> Mesh::Create(
   const bool has_copy = layout.pipeline > 1 &&
                         !model.untie_embeddings_and_output_weights &&
                         (mesh->is_first_stage() || mesh->is_last_stage());
-  SS_ASSIGN_OR_RETURN(mesh->embedding_,
-                      world.Split(has_copy ? pipeline_group : -1, at.pipeline,
-                                  "embedding"));
+  SS_ASSIGN_OR_RETURN(
+      mesh->embedding_,
+      world.Split(has_copy ? pipeline_group : -1, at.pipeline, "embedding"));
 
   const bool shares_group = model.num_query_groups < layout.tensor;
   const int64_t ranks_per_group =
       shares_group ? layout.tensor / model.num_query_groups : 1;
   SS_ASSIGN_OR_RETURN(
       mesh->query_group_,
-      world.Split(shares_group
-                      ? tensor_group + at.tensor / ranks_per_group *
-                                           ranks_per_group
-                      : -1,
+      world.Split(shares_group ? tensor_group + at.tensor / ranks_per_group *
+                                                    ranks_per_group
+                               : -1,
                   at.tensor, "query group"));
   return mesh;
 }

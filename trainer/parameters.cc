@@ -54,11 +54,10 @@ void Parameters::Initialize(const std::vector<reshard::LogicalTensor>& tensors,
   for (size_t i = 0; i < state_.parameters.size(); ++i) {
     for (const reshard::Piece& piece : state_.parameters[i].pieces) {
       const reshard::LogicalTensor& tensor = tensors[piece.tensor];
-      InitializePiece(
-          tensor, piece, seed,
-          static_cast<float>(IsOutputProjection(tensor.name) ? output_std
-                                                             : std),
-          data(static_cast<int64_t>(i)) + piece.offset);
+      InitializePiece(tensor, piece, seed,
+                      static_cast<float>(
+                          IsOutputProjection(tensor.name) ? output_std : std),
+                      data(static_cast<int64_t>(i)) + piece.offset);
     }
   }
 }

@@ -26,9 +26,8 @@ StridedMatrix Strided(const float* data, int64_t row_stride) {
 }
 
 StridedMatrix Transpose(const StridedMatrix& m) {
-  return {.data = m.data,
-          .row_stride = m.col_stride,
-          .col_stride = m.row_stride};
+  return {
+      .data = m.data, .row_stride = m.col_stride, .col_stride = m.row_stride};
 }
 
 // The gradient of keys and values that each query head of a group adds.
@@ -61,10 +60,10 @@ Attention::Attention(LayerContext& context, const std::string& layer,
     : context_(context),
       rope_(rope),
       head_dim_(context.model.kv_channels),
-      groups_(std::max<int64_t>(1, context.model.num_query_groups /
-                                       context.mesh.layout().tensor)),
-      heads_(context.model.num_attention_heads /
-             context.mesh.layout().tensor / groups_),
+      groups_(std::max<int64_t>(
+          1, context.model.num_query_groups / context.mesh.layout().tensor)),
+      heads_(context.model.num_attention_heads / context.mesh.layout().tensor /
+             groups_),
       qkv_(context, absl::StrCat(layer, "attention.qkv"), {}),
       proj_(context, absl::StrCat(layer, "attention.proj")) {}
 
@@ -118,36 +117,35 @@ void Attention::ForwardCore(int64_t num_samples, Cache& cache) {
   const int64_t width = qkv_width();
   for (int64_t sample = 0; sample < num_samples; ++sample) {
     for (int64_t group = 0; group < groups_; ++group) {
-      float* queries = cache.qkv.data() + sample * positions * width +
-                       group * group_width();
+      float* queries =
+          cache.qkv.data() + sample * positions * width + group * group_width();
       const float* keys = queries + heads_ * head_dim_;
       const float* values = keys + head_dim_;
       // The key head lies right behind the query heads.
       Rotate(queries, width, heads_ + 1, /*inverse=*/false);
       for (int64_t head = 0; head < heads_; ++head) {
         const int64_t index = group * heads_ + head;
-        float* probs = cache.probs.data() +
-                       (sample * groups_ * heads_ + index) * positions *
-                           positions;
-        context_.kernels.gemm(
-            {.m = positions,
-             .n = positions,
-             .k = head_dim_,
-             .a = Strided(queries + head * head_dim_, width),
-             .b = Transpose(Strided(keys, width)),
-             .c = probs,
-             .ldc = positions});
+        float* probs =
+            cache.probs.data() +
+            (sample * groups_ * heads_ + index) * positions * positions;
+        context_.kernels.gemm({.m = positions,
+                               .n = positions,
+                               .k = head_dim_,
+                               .a = Strided(queries + head * head_dim_, width),
+                               .b = Transpose(Strided(keys, width)),
+                               .c = probs,
+                               .ldc = positions});
         context_.kernels.causal_softmax_forward(
             {.scores = probs, .size = positions, .scale = scale()});
-        context_.kernels.gemm(
-            {.m = positions,
-             .n = head_dim_,
-             .k = positions,
-             .a = Strided(probs, positions),
-             .b = Strided(values, width),
-             .c = cache.context.data() +
-                  sample * positions * context_width() + index * head_dim_,
-             .ldc = context_width()});
+        context_.kernels.gemm({.m = positions,
+                               .n = head_dim_,
+                               .k = positions,
+                               .a = Strided(probs, positions),
+                               .b = Strided(values, width),
+                               .c = cache.context.data() +
+                                    sample * positions * context_width() +
+                                    index * head_dim_,
+                               .ldc = context_width()});
       }
     }
   }
@@ -157,9 +155,8 @@ absl::Status Attention::Forward(const float* x, int64_t rows, float* y,
                                 Cache& cache) {
   const int64_t num_samples = rows / context_.seq_length;
   cache.qkv = Buffer(rows * qkv_width());
-  cache.probs =
-      Buffer(num_samples * groups_ * heads_ * context_.seq_length *
-             context_.seq_length);
+  cache.probs = Buffer(num_samples * groups_ * heads_ * context_.seq_length *
+                       context_.seq_length);
   cache.context = Buffer(rows * context_width());
   if (context_.mesh.query_group() == nullptr) {
     qkv_.Forward(x, rows, cache.qkv.data());
@@ -185,10 +182,9 @@ void Attention::BackwardHead(const Cache& cache, const float* d_context,
   const float* probs =
       cache.probs.data() +
       (sample * groups_ * heads_ + index) * positions * positions;
-  const StridedMatrix d_out =
-      Strided(d_context + sample * positions * context_width() +
-                  index * head_dim_,
-              context_width());
+  const StridedMatrix d_out = Strided(
+      d_context + sample * positions * context_width() + index * head_dim_,
+      context_width());
   float* d_query = d_qkv + group_at + head * head_dim_;
 
   Buffer d_scores(positions * positions);
@@ -206,10 +202,8 @@ void Attention::BackwardHead(const Cache& cache, const float* d_context,
                          .b = d_out,
                          .c = d_value,
                          .ldc = head_dim_});
-  context_.kernels.causal_softmax_backward({.p = probs,
-                                            .dp = d_scores.data(),
-                                            .size = positions,
-                                            .scale = scale()});
+  context_.kernels.causal_softmax_backward(
+      {.p = probs, .dp = d_scores.data(), .size = positions, .scale = scale()});
   context_.kernels.gemm({.m = positions,
                          .n = head_dim_,
                          .k = positions,
@@ -271,8 +265,8 @@ absl::Status Attention::BackwardSharedGroup(const Cache& cache,
   // receives it: [rank][R][width]. Queries have one owner; they travel with the
   // first node, and all others add +0.
   const int64_t image_size = comm.size() * rows * width;
-  std::vector<std::vector<float>> images(
-      nodes.size(), std::vector<float>(image_size, 0.0F));
+  std::vector<std::vector<float>> images(nodes.size(),
+                                         std::vector<float>(image_size, 0.0F));
   const auto put = [&](const float* from, int64_t from_stride, int64_t row,
                        int64_t first, int64_t count,
                        std::vector<float>& image) {

@@ -36,8 +36,8 @@ struct MicroBatch {
   int64_t first_sample = 0;  // counts from the rank's first of the batch
   int64_t num_samples = 0;   // b
   // [b, S] each; on the first and the last stage.
-  std::span<const int32_t> tokens;
-  std::span<const int32_t> labels;
+  std::span<const int32_t> tokens = {};
+  std::span<const int32_t> labels = {};
 };
 
 }  // namespace shardshift::trainer

@@ -57,8 +57,8 @@ void Embedding::Backward(const float* dy, const MicroBatch& batch) {
     if (!positions_.has_value()) continue;
     const auto table = context_.gradients.Open(*positions_, sample);
     if (!table.accumulate) {
-      std::fill_n(table.data,
-                  context_.model.max_position_embeddings * hidden, 0.0F);
+      std::fill_n(table.data, context_.model.max_position_embeddings * hidden,
+                  0.0F);
     }
     context_.kernels.add({.a = table.data,
                           .b = dy + i * count,

@@ -56,8 +56,7 @@ absl::Status LossHead::Forward(const float* x, const MicroBatch& batch,
                                     .targets = batch.labels.data(),
                                     .max = cache.maximum.data(),
                                     .predicted = predicted});
-  SS_RETURN_IF_ERROR(
-      comm.TreeAllReduceInPlace(cache.exp_sum.span(), leaves));
+  SS_RETURN_IF_ERROR(comm.TreeAllReduceInPlace(cache.exp_sum.span(), leaves));
 
   Buffer token_losses(rows);
   kernels::TokenLoss(cache.exp_sum.data(), predicted, rows,
@@ -65,8 +64,8 @@ absl::Status LossHead::Forward(const float* x, const MicroBatch& batch,
   for (int64_t i = 0; i < batch.num_samples; ++i) {
     double sum = 0;
     for (int64_t t = 0; t < context_.seq_length; ++t) {
-      sum += static_cast<double>(
-          token_losses.data()[i * context_.seq_length + t]);
+      sum +=
+          static_cast<double>(token_losses.data()[i * context_.seq_length + t]);
     }
     sample_losses[i] = sum;
   }
@@ -82,9 +81,8 @@ absl::Status LossHead::Backward(const float* x, const MicroBatch& batch,
                                            .sum = cache.exp_sum.data(),
                                            .dlogits = cache.logits.data()});
   Buffer d_normed(rows * context_.model.hidden_size);
-  SS_RETURN_IF_ERROR(output_.Backward(cache.normed.data(),
-                                      cache.logits.data(), batch,
-                                      d_normed.data()));
+  SS_RETURN_IF_ERROR(output_.Backward(cache.normed.data(), cache.logits.data(),
+                                      batch, d_normed.data()));
   norm_.Backward(x, d_normed.data(), cache.stats, batch, dx);
   return absl::OkStatus();
 }

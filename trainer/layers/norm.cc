@@ -14,8 +14,7 @@ Norm::Norm(LayerContext& context, const std::string& name)
   }
 }
 
-void Norm::Forward(const float* x, int64_t rows, float* y,
-                   Stats& stats) const {
+void Norm::Forward(const float* x, int64_t rows, float* y, Stats& stats) const {
   stats.rstd = Buffer(rows);
   if (!rms_) stats.mean = Buffer(rows);
   const kernels::NormForwardArgs args{

@@ -59,15 +59,14 @@ void AddWeightGradient(LayerContext& context, int64_t entry, const float* dy,
   for (int64_t i = 0; i < batch.num_samples; ++i) {
     const int64_t sample = batch.first_sample + i;
     const auto target = context.gradients.Open(entry, sample);
-    context.kernels.gemm(
-        {.m = out,
-         .n = in,
-         .k = positions,
-         .a = Transposed(dy + i * positions * out, out),
-         .b = RowMajor(x + i * positions * in, in),
-         .c = target.data,
-         .ldc = in,
-         .accumulate = target.accumulate});
+    context.kernels.gemm({.m = out,
+                          .n = in,
+                          .k = positions,
+                          .a = Transposed(dy + i * positions * out, out),
+                          .b = RowMajor(x + i * positions * in, in),
+                          .c = target.data,
+                          .ldc = in,
+                          .accumulate = target.accumulate});
     context.gradients.Close(entry, sample);
   }
 }

@@ -11,10 +11,8 @@ namespace {
 
 // sum += a
 void Accumulate(const LayerContext& context, const Buffer& a, Buffer& sum) {
-  context.kernels.add({.a = sum.data(),
-                       .b = a.data(),
-                       .count = sum.size(),
-                       .out = sum.data()});
+  context.kernels.add(
+      {.a = sum.data(), .b = a.data(), .count = sum.size(), .out = sum.data()});
 }
 
 }  // namespace
@@ -45,8 +43,7 @@ absl::Status TransformerLayer::Forward(Buffer x, int64_t rows, Buffer& y,
   Accumulate(context_, cache.x, cache.h);
 
   cache.mlp_in = Buffer(size);
-  mlp_norm_.Forward(cache.h.data(), rows, cache.mlp_in.data(),
-                    cache.mlp_stats);
+  mlp_norm_.Forward(cache.h.data(), rows, cache.mlp_in.data(), cache.mlp_stats);
   y = Buffer(size);
   SS_RETURN_IF_ERROR(
       mlp_.Forward(cache.mlp_in.data(), rows, y.data(), cache.mlp));
@@ -66,8 +63,8 @@ absl::Status TransformerLayer::Backward(const Cache& cache,
   SS_RETURN_IF_ERROR(attention_.Backward(cache.attention_in.data(), dy.data(),
                                          cache.attention, batch,
                                          branch.data()));
-  attention_norm_.Backward(cache.x.data(), branch.data(),
-                           cache.attention_stats, batch, branch.data());
+  attention_norm_.Backward(cache.x.data(), branch.data(), cache.attention_stats,
+                           batch, branch.data());
   Accumulate(context_, branch, dy);
   return absl::OkStatus();
 }

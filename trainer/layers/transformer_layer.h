@@ -29,8 +29,7 @@ class TransformerLayer {
     Mlp::Cache mlp;
   };
 
-  TransformerLayer(LayerContext& context, int64_t layer,
-                   const RopeTable& rope);
+  TransformerLayer(LayerContext& context, int64_t layer, const RopeTable& rope);
 
   // Takes x and gives y. Two all-reduces.
   absl::Status Forward(Buffer x, int64_t rows, Buffer& y, Cache& cache);

@@ -8,9 +8,8 @@
 namespace shardshift::trainer {
 
 GradientBuffer::GradientBuffer(const kernels::Kernels& kernels,
-                               std::vector<Entry> entries,
-                               int64_t num_elements, SampleTree tree,
-                               int64_t blocks)
+                               std::vector<Entry> entries, int64_t num_elements,
+                               SampleTree tree, int64_t blocks)
     : kernels_(kernels),
       entries_(std::move(entries)),
       tree_(std::move(tree)),
@@ -55,10 +54,8 @@ void GradientBuffer::Close(int64_t entry, int64_t sample) {
   }
   for (int64_t i = 0; i < visit.merges; ++i, --top) {
     float* left = Slot(top - 1, range);
-    kernels_.add({.a = left,
-                  .b = Slot(top, range),
-                  .count = range.size(),
-                  .out = left});
+    kernels_.add(
+        {.a = left, .b = Slot(top, range), .count = range.size(), .out = left});
   }
 }
 

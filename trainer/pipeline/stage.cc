@@ -33,8 +33,8 @@ Stage::Stage(LayerContext& context, std::optional<int64_t> tied_entry)
     : context_(context), rope_(MakeRopeTable(context)) {
   Mesh& mesh = context.mesh;
   if (mesh.is_first_stage()) embedding_.emplace(context);
-  const reshard::LayerRange range = reshard::LayersOfStage(
-      context.model, mesh.layout(), mesh.at().pipeline);
+  const reshard::LayerRange range =
+      reshard::LayersOfStage(context.model, mesh.layout(), mesh.at().pipeline);
   for (int64_t layer = range.begin; layer < range.end; ++layer) {
     layers_.emplace_back(context, layer, rope_);
   }
@@ -75,9 +75,9 @@ absl::Status Stage::Forward(int64_t micro_batch, InFlight& state,
                      std::as_bytes(x.span()));
   }
   state.head_in = std::move(x);
-  return head_->Forward(state.head_in.data(), state.batch, state.head,
-                        sample_losses.subspan(state.batch.first_sample,
-                                              state.batch.num_samples));
+  return head_->Forward(
+      state.head_in.data(), state.batch, state.head,
+      sample_losses.subspan(state.batch.first_sample, state.batch.num_samples));
 }
 
 absl::Status Stage::Backward(int64_t micro_batch, InFlight& state) {
@@ -92,8 +92,7 @@ absl::Status Stage::Backward(int64_t micro_batch, InFlight& state) {
                                  std::as_writable_bytes(dx.span())));
   }
   for (size_t i = layers_.size(); i-- > 0;) {
-    SS_RETURN_IF_ERROR(
-        layers_[i].Backward(state.layers[i], state.batch, dx));
+    SS_RETURN_IF_ERROR(layers_[i].Backward(state.layers[i], state.batch, dx));
   }
   if (!embedding_.has_value()) {
     return comm.Send(comm.rank() - 1, BackwardTag(micro_batch),

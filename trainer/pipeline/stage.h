@@ -23,8 +23,8 @@ struct Batch {
   int64_t num_samples = 0;
   int64_t micro_batch_size = 0;
   // [num_samples, S] each; empty on middle stages.
-  std::vector<int32_t> tokens;
-  std::vector<int32_t> labels;
+  std::vector<int32_t> tokens = {};
+  std::vector<int32_t> labels = {};
 
   int64_t num_micro_batches() const { return num_samples / micro_batch_size; }
 };

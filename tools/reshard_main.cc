@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "ckpt/core/status_macros.h"
+#include "ckpt/reader.h"
+#include "ckpt/run_dir.h"
+#include "reshard/exec/reshard.h"
+#include "tools/cli.h"
+#include "tools/run_flags.h"
+
+namespace shardshift {
+namespace {
+
+struct ReshardFlags {
+  std::string source;
+  std::string destination;
+  LayoutFlags layout;
+  bool sequence_parallel = false;
+  bool json = false;
+};
+
+// A bar on a terminal, nothing elsewhere.
+class ProgressBar {
+ public:
+  ProgressBar() : enabled_(isatty(STDERR_FILENO) == 1), begin_(absl::Now()) {}
+  ~ProgressBar() {
+    if (shown_ >= 0) std::cerr << "\r\033[K" << std::flush;
+  }
+
+  void Show(int64_t done, int64_t total) {
+    const int64_t percent = total == 0 ? 100 : 100 * done / total;
+    if (!enabled_ || percent == shown_) return;
+    shown_ = percent;
+    const double seconds = absl::ToDoubleSeconds(absl::Now() - begin_);
+    std::cerr << absl::StreamFormat("\r%3d%%  %.0f MB/s  %.0f s left ", percent,
+                                    static_cast<double>(done) / 1e6 / seconds,
+                                    seconds *
+                                        static_cast<double>(total - done) /
+                                        static_cast<double>(done))
+              << std::flush;
+  }
+
+ private:
+  bool enabled_;
+  absl::Time begin_;
+  int64_t shown_ = -1;
+};
+
+void PrintReport(const reshard::ReshardReport& report, double seconds,
+                 const ReshardFlags& flags) {
+  if (flags.json) {
+    std::cout << nlohmann::json{{"step", report.step},
+                                {"from", reshard::ToJson(report.from)},
+                                {"to", reshard::ToJson(report.to)},
+                                {"tensors", report.tensors},
+                                {"bytes", report.payload_bytes},
+                                {"parts", report.parts},
+                                {"seconds", seconds},
+                                {"equal", report.proof.ok()}}
+                     .dump()
+              << "\n";
+    return;
+  }
+  std::cout << absl::StreamFormat(
+      "step %d: %s -> %s\n%d tensors, %d bytes, %d part files in %s, %.2f s "
+      "(%.0f MB/s)\n",
+      report.step, reshard::ToString(report.from), reshard::ToString(report.to),
+      report.tensors, report.payload_bytes, report.parts, flags.destination,
+      seconds, static_cast<double>(report.payload_bytes) / 1e6 / seconds);
+  if (report.proof.ok()) {
+    std::cout << "proof: read back, every value equals the source's, bit for "
+                 "bit\n";
+  }
+}
+
+absl::StatusOr<int> RunReshard(const ReshardFlags& flags) {
+  SS_ASSIGN_OR_RETURN(const ckpt::ResolvedCheckpoint found,
+                      ckpt::ResolveCheckpoint(flags.source));
+  if (!found.note.empty()) std::cerr << found.note << std::endl;
+  SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Reader> source,
+                      ckpt::Reader::Open(found.step_dir));
+  const absl::Time begin = absl::Now();
+  absl::StatusOr<reshard::ReshardReport> report = [&] {
+    ProgressBar bar;
+    const auto show = [&bar](int64_t done, int64_t total) {
+      bar.Show(done, total);
+    };
+    return reshard::ReshardCheckpoint(*source, flags.destination,
+                                      ApplyLayout(flags.layout, {}),
+                                      {.progress = show});
+  }();
+  SS_RETURN_IF_ERROR(report.status());
+  if (!report->replaced_leftover.empty()) {
+    std::cerr << "replaced " << report->replaced_leftover
+              << ", left by an earlier reshard" << std::endl;
+  }
+  PrintReport(*report, absl::ToDoubleSeconds(absl::Now() - begin), flags);
+  SS_RETURN_IF_ERROR(report->proof);
+  return kExitDone;
+}
+
+}  // namespace
+}  // namespace shardshift
+
+int main(int argc, char** argv) {
+  const std::unique_ptr<CLI::App> app = shardshift::MakeCli(
+      "reshard",
+      "Rewrites a checkpoint for another parallel layout, and proves that no "
+      "value changed. Axes that are not given are 1.");
+  shardshift::ReshardFlags flags;
+  app->add_option("source", flags.source,
+                  "run directory (its newest checkpoint) or one checkpoint")
+      ->required()
+      ->type_name("SRC");
+  app->add_option("destination", flags.destination,
+                  "run directory to make; must not exist")
+      ->required()
+      ->type_name("DST");
+  shardshift::AddLayoutFlags(*app, flags.layout);
+  app->add_flag("--sequence-parallel", flags.sequence_parallel,
+                "accepted; checkpoints do not depend on it")
+      ->group("Layout");
+  app->add_flag("--json", flags.json, "report as one JSON object");
+  return shardshift::RunCli(*app, argc, argv,
+                            [&flags] { return RunReshard(flags); });
+}

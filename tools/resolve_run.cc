@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/resolve_run.h"
+
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "ckpt/core/status_macros.h"
+#include "reshard/layout/numerics.h"
+
+namespace shardshift {
+namespace {
+
+using reshard::Normalization;
+using reshard::PositionEmbedding;
+using trainer::LrDecayStyle;
+
+enum class Change {
+  kFree,      // may differ from the checkpoint; said
+  kSchedule,  // needs --override-opt-param-scheduler
+  kNever,
+};
+
+template <typename T>
+std::string Text(const T& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return value ? "on" : "off";
+  } else if constexpr (std::is_same_v<T, Normalization>) {
+    return value == Normalization::kRmsNorm ? "RMSNorm" : "LayerNorm";
+  } else if constexpr (std::is_same_v<T, PositionEmbedding>) {
+    return value == PositionEmbedding::kRope ? "rope" : "learned_absolute";
+  } else if constexpr (std::is_same_v<T, LrDecayStyle>) {
+    return std::string(trainer::LrDecayStyleName(value));
+  } else {
+    return absl::StrCat(value);
+  }
+}
+
+// Puts the given flags over values that come from a checkpoint or a default.
+class Overlay {
+ public:
+  Overlay(bool resumed, bool override_schedule)
+      : resumed_(resumed), override_schedule_(override_schedule) {}
+
+  template <typename T>
+  void Set(const char* flag, const std::optional<T>& given, T& value,
+           Change change) {
+    if (!given.has_value() || *given == value) return;
+    if (resumed_) {
+      const std::string difference =
+          absl::StrCat(flag, " is ", Text(*given),
+                       ", the checkpoint's run has ", Text(value));
+      if (change == Change::kNever) {
+        Refuse(absl::StrCat(difference,
+                            "; a run keeps it: drop the flag, or "
+                            "start a new run without --load"));
+      } else if (change == Change::kSchedule && !override_schedule_) {
+        Refuse(absl::StrCat(difference,
+                            "; to change it all the same, add "
+                            "--override-opt-param-scheduler"));
+      }
+      changes_.push_back(difference);
+    }
+    value = *given;
+  }
+
+  void Refuse(const std::string& why) {
+    status_.Update(absl::InvalidArgumentError(why));
+  }
+
+  const absl::Status& status() const { return status_; }
+  std::vector<std::string>& changes() { return changes_; }
+
+ private:
+  bool resumed_;
+  bool override_schedule_;
+  absl::Status status_;
+  std::vector<std::string> changes_;
+};
+
+std::optional<Normalization> GivenNormalization(const ModelFlags& flags) {
+  if (!flags.normalization.has_value()) return std::nullopt;
+  return *flags.normalization == "RMSNorm" ? Normalization::kRmsNorm
+                                           : Normalization::kLayerNorm;
+}
+
+std::optional<PositionEmbedding> GivenPositions(const ModelFlags& flags) {
+  if (!flags.position_embedding_type.has_value()) return std::nullopt;
+  return *flags.position_embedding_type == "rope"
+             ? PositionEmbedding::kRope
+             : PositionEmbedding::kLearnedAbsolute;
+}
+
+// Megatron's flag says what is not there.
+std::optional<bool> GivenLinearBias(const ModelFlags& flags) {
+  if (!flags.disable_bias_linear.has_value()) return std::nullopt;
+  return !*flags.disable_bias_linear;
+}
+
+// Megatron ignores --num-query-groups without --group-query-attention; here it
+// implies it.
+std::optional<int64_t> GivenQueryGroups(const ModelFlags& flags,
+                                        int64_t heads) {
+  if (!flags.group_query_attention.has_value()) return flags.num_query_groups;
+  if (!*flags.group_query_attention) return heads;
+  return flags.num_query_groups.value_or(1);
+}
+
+void SetModel(const ModelFlags& flags, reshard::ModelConfig& model,
+              Overlay& overlay) {
+  const Change never = Change::kNever;
+  overlay.Set("--num-layers", flags.num_layers, model.num_layers, never);
+  overlay.Set("--hidden-size", flags.hidden_size, model.hidden_size, never);
+  overlay.Set("--ffn-hidden-size", flags.ffn_hidden_size, model.ffn_hidden_size,
+              never);
+  overlay.Set("--num-attention-heads", flags.num_attention_heads,
+              model.num_attention_heads, never);
+  overlay.Set("--num-query-groups",
+              GivenQueryGroups(flags, model.num_attention_heads),
+              model.num_query_groups, never);
+  overlay.Set("--kv-channels", flags.kv_channels, model.kv_channels, never);
+  overlay.Set("--max-position-embeddings", flags.max_position_embeddings,
+              model.max_position_embeddings, never);
+  overlay.Set("--vocab-size", flags.vocab_size, model.vocab_size, never);
+  overlay.Set("--normalization", GivenNormalization(flags), model.normalization,
+              never);
+  overlay.Set("--norm-epsilon", flags.norm_epsilon, model.norm_epsilon, never);
+  overlay.Set("--swiglu", flags.swiglu, model.swiglu, never);
+  overlay.Set("biases of linear layers", GivenLinearBias(flags),
+              model.add_bias_linear, never);
+  overlay.Set("--add-qkv-bias", flags.add_qkv_bias, model.add_qkv_bias, never);
+  overlay.Set("--position-embedding-type", GivenPositions(flags),
+              model.position_embedding, never);
+  overlay.Set("--rotary-base", flags.rotary_base, model.rotary_base, never);
+  overlay.Set("--untie-embeddings-and-output-weights", flags.untie_embeddings,
+              model.untie_embeddings_and_output_weights, never);
+}
+
+std::optional<int64_t> InSamples(const std::optional<int64_t>& iterations,
+                                 int64_t global_batch_size) {
+  if (!iterations.has_value()) return std::nullopt;
+  return *iterations * global_batch_size;
+}
+
+absl::Status SetTraining(const RunFlags& flags, trainer::RunConfig& config,
+                         Overlay& overlay) {
+  const Change schedule = Change::kSchedule;
+  overlay.Set("--seq-length", flags.seq_length, config.seq_length,
+              Change::kNever);
+  overlay.Set("--seed", flags.seed, config.seed, Change::kNever);
+  overlay.Set("--init-method-std", flags.init_method_std,
+              config.init_method_std, Change::kNever);
+  overlay.Set("--global-batch-size", flags.global_batch_size,
+              config.global_batch_size, schedule);
+  overlay.Set("--adam-beta1", flags.adam_beta1, config.optimizer.beta1,
+              schedule);
+  overlay.Set("--adam-beta2", flags.adam_beta2, config.optimizer.beta2,
+              schedule);
+  overlay.Set("--adam-eps", flags.adam_eps, config.optimizer.eps, schedule);
+  overlay.Set("--weight-decay", flags.weight_decay,
+              config.optimizer.weight_decay, schedule);
+  overlay.Set("--clip-grad", flags.clip_grad, config.optimizer.clip_grad,
+              schedule);
+
+  std::optional<LrDecayStyle> style;
+  if (flags.lr_decay_style.has_value()) {
+    SS_ASSIGN_OR_RETURN(style,
+                        trainer::ParseLrDecayStyle(*flags.lr_decay_style));
+  }
+  trainer::LrSchedule& lr = config.schedule;
+  overlay.Set("--lr-decay-style", style, lr.style, schedule);
+  overlay.Set("--lr", flags.lr, lr.max_lr, schedule);
+  overlay.Set("--min-lr", flags.min_lr, lr.min_lr, schedule);
+  overlay.Set("--lr-warmup-init", flags.lr_warmup_init, lr.init_lr, schedule);
+  overlay.Set("--lr-decay-iters in samples",
+              InSamples(flags.lr_decay_iters, config.global_batch_size),
+              lr.decay_samples, schedule);
+  overlay.Set("--lr-warmup-iters in samples",
+              InSamples(flags.lr_warmup_iters, config.global_batch_size),
+              lr.warmup_samples, schedule);
+  return absl::OkStatus();
+}
+
+absl::Status Require(const char* flag, bool given) {
+  if (given) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, " is missing; a new run needs it"));
+}
+
+// Widths that follow from others unless they are given.
+void FillModelDefaults(const ModelFlags& flags, int64_t seq_length,
+                       reshard::ModelConfig& model) {
+  if (model.ffn_hidden_size == 0) {
+    model.ffn_hidden_size = model.swiglu ? 8 * model.hidden_size / 3 / 64 * 64
+                                         : 4 * model.hidden_size;
+  }
+  if (model.kv_channels == 0) {
+    model.kv_channels = model.hidden_size / model.num_attention_heads;
+  }
+  model.num_query_groups = GivenQueryGroups(flags, model.num_attention_heads)
+                               .value_or(model.num_attention_heads);
+  if (model.max_position_embeddings == 0) {
+    model.max_position_embeddings = seq_length;
+  }
+}
+
+constexpr int64_t kDefaultVocabMultiple = 128;
+
+}  // namespace
+
+absl::StatusOr<ResolvedRun> ResolveNewRun(const RunFlags& flags) {
+  const ModelFlags& shape = flags.model;
+  SS_RETURN_IF_ERROR(Require("--num-layers", shape.num_layers.has_value()));
+  SS_RETURN_IF_ERROR(Require("--hidden-size", shape.hidden_size.has_value()));
+  SS_RETURN_IF_ERROR(
+      Require("--num-attention-heads", shape.num_attention_heads.has_value()));
+  SS_RETURN_IF_ERROR(Require("--vocab-size", shape.vocab_size.has_value()));
+  SS_RETURN_IF_ERROR(Require("--seq-length", flags.seq_length.has_value()));
+  SS_RETURN_IF_ERROR(
+      Require("--micro-batch-size", flags.micro_batch_size.has_value()));
+  SS_RETURN_IF_ERROR(Require("--lr", flags.lr.has_value()));
+  if (!shape.kv_channels.has_value() &&
+      *shape.hidden_size % *shape.num_attention_heads != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--hidden-size ", *shape.hidden_size,
+                     " is not divisible by --num-attention-heads ",
+                     *shape.num_attention_heads, "; or give --kv-channels"));
+  }
+
+  ResolvedRun run;
+  trainer::RunConfig& config = run.config;
+  run.layout = ApplyLayout(flags.layout, {});
+  run.micro_batch_size = *flags.micro_batch_size;
+  config.global_batch_size = run.micro_batch_size * run.layout.data;
+  Overlay overlay(/*resumed=*/false, /*override_schedule=*/false);
+  SetModel(shape, config.model, overlay);
+  SS_RETURN_IF_ERROR(SetTraining(flags, config, overlay));
+  FillModelDefaults(shape, config.seq_length, config.model);
+  if (config.schedule.decay_samples == 0) {
+    SS_RETURN_IF_ERROR(Require("--train-iters", flags.train_iters.has_value()));
+    config.schedule.decay_samples =
+        *flags.train_iters * config.global_batch_size;
+  }
+
+  config.numerics.tensor_granularity = flags.tensor_granularity.value_or(
+      reshard::ChooseTensorGranularity(config.model, config.seq_length));
+  config.numerics.data_granularity =
+      flags.data_granularity.value_or(reshard::ChooseDataGranularity(
+          config.global_batch_size, run.layout.data));
+  SS_ASSIGN_OR_RETURN(
+      config.model.padded_vocab_size,
+      reshard::ChoosePaddedVocabSize(
+          config.model.vocab_size,
+          shape.make_vocab_size_divisible_by.value_or(kDefaultVocabMultiple),
+          config.numerics.tensor_granularity, run.layout.tensor));
+  SS_RETURN_IF_ERROR(Validate(config, run.layout, run.micro_batch_size));
+  return run;
+}
+
+absl::StatusOr<ResolvedRun> ResolveResumedRun(const RunFlags& flags,
+                                              const CheckpointRun& checkpoint) {
+  ResolvedRun run;
+  trainer::RunConfig& config = run.config;
+  config = checkpoint.run.config;
+  run.layout = checkpoint.layout;
+  run.micro_batch_size = checkpoint.micro_batch_size;
+  Overlay overlay(/*resumed=*/true, flags.override_schedule);
+  const LayoutFlags& layout = flags.layout;
+  const Change free = Change::kFree;
+  overlay.Set("--tensor-model-parallel-size", layout.tensor, run.layout.tensor,
+              free);
+  overlay.Set("--pipeline-model-parallel-size", layout.pipeline,
+              run.layout.pipeline, free);
+  overlay.Set("--data-parallel-size", layout.data, run.layout.data, free);
+  overlay.Set("--use-distributed-optimizer", layout.distributed_optimizer,
+              run.layout.distributed_optimizer, free);
+  overlay.Set("--micro-batch-size", flags.micro_batch_size,
+              run.micro_batch_size, free);
+  SetModel(flags.model, config.model, overlay);
+  SS_RETURN_IF_ERROR(SetTraining(flags, config, overlay));
+  if (flags.model.make_vocab_size_divisible_by.has_value()) {
+    SS_ASSIGN_OR_RETURN(
+        const std::optional<int64_t> padded,
+        reshard::ChoosePaddedVocabSize(
+            config.model.vocab_size, *flags.model.make_vocab_size_divisible_by,
+            config.numerics.tensor_granularity, 1));
+    overlay.Set("the padded vocabulary", padded, config.model.padded_vocab_size,
+                Change::kNever);
+  }
+  overlay.Set("--tensor-granularity", flags.tensor_granularity,
+              config.numerics.tensor_granularity, free);
+  overlay.Set("--data-granularity", flags.data_granularity,
+              config.numerics.data_granularity, free);
+  SS_RETURN_IF_ERROR(overlay.status());
+  SS_RETURN_IF_ERROR(Validate(config, run.layout, run.micro_batch_size));
+  run.changes = std::move(overlay.changes());
+  return run;
+}
+
+}  // namespace shardshift

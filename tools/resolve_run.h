@@ -1,0 +1,45 @@
+// Who wins: the command line, the checkpoint, or the default.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_TOOLS_RESOLVE_RUN_H_
+#define SHARDSHIFT_TOOLS_RESOLVE_RUN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "reshard/layout/layout.h"
+#include "tools/run_flags.h"
+#include "trainer/run_config.h"
+
+namespace shardshift {
+
+struct ResolvedRun {
+  trainer::RunConfig config;
+  reshard::Layout layout;
+  int64_t micro_batch_size = 0;
+  // What the command line changes against the checkpoint, a line each.
+  std::vector<std::string> changes;
+};
+
+// What a checkpoint says of the run that wrote it.
+struct CheckpointRun {
+  trainer::StoredRun run;
+  reshard::Layout layout;
+  int64_t micro_batch_size = 0;
+};
+
+// A new run: flags, then defaults. The result has been validated.
+// Errors: InvalidArgument for a missing flag or a run that cannot be.
+absl::StatusOr<ResolvedRun> ResolveNewRun(const RunFlags& flags);
+
+// A resumed run: flags, then the checkpoint.
+// Errors: InvalidArgument for a flag that contradicts what a run must keep
+// (model, sequence length, seed), or its schedule without
+// --override-opt-param-scheduler; as above.
+absl::StatusOr<ResolvedRun> ResolveResumedRun(const RunFlags& flags,
+                                              const CheckpointRun& checkpoint);
+
+}  // namespace shardshift
+
+#endif  // SHARDSHIFT_TOOLS_RESOLVE_RUN_H_

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/run_flags.h"
+
+#include <limits>
+#include <vector>
+
+#include "tools/cli.h"
+
+namespace shardshift {
+namespace {
+
+constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
+constexpr double kMaxNumber = 1e30;
+
+// Declares flags of one group of the help.
+class FlagGroup {
+ public:
+  FlagGroup(CLI::App& app, const char* name) : app_(app), name_(name) {}
+
+  void Int(const char* names, std::optional<int64_t>& value, int64_t min,
+           const char* help) {
+    app_.add_option(names, value, help)
+        ->check(IntIn(min, kMaxInt))
+        ->type_name("N")
+        ->group(name_);
+  }
+  void Number(const char* names, std::optional<double>& value, double min,
+              double max, const char* help) {
+    app_.add_option(names, value, help)
+        ->check(NumberIn(min, max))
+        ->type_name("X")
+        ->group(name_);
+  }
+  void Choice(const char* names, std::optional<std::string>& value,
+              const std::vector<std::string>& choices, const char* help) {
+    app_.add_option(names, value, help)
+        ->check(CLI::IsMember(choices))
+        ->type_name("NAME")
+        ->group(name_);
+  }
+  void Switch(const char* names, std::optional<bool>& value, const char* help) {
+    app_.add_flag(names, value, help)->group(name_);
+  }
+
+ private:
+  CLI::App& app_;
+  const char* name_;
+};
+
+void AddModelFlags(CLI::App& app, ModelFlags& flags) {
+  FlagGroup group(app, "Model");
+  group.Int("--num-layers", flags.num_layers, 1, "transformer layers");
+  group.Int("--hidden-size", flags.hidden_size, 1, "width of the model");
+  group.Int("--ffn-hidden-size", flags.ffn_hidden_size, 1,
+            "width of the feed-forward block (4 x hidden; with --swiglu 8/3 "
+            "x hidden, down to a multiple of 64)");
+  group.Int("--num-attention-heads", flags.num_attention_heads, 1,
+            "query heads");
+  group.Switch("--group-query-attention,!--no-group-query-attention",
+               flags.group_query_attention,
+               "fewer key/value heads than query heads");
+  group.Int("--num-query-groups", flags.num_query_groups, 1,
+            "key/value heads (as many as query heads; with "
+            "--group-query-attention 1)");
+  group.Int("--kv-channels", flags.kv_channels, 1,
+            "width of a head (hidden / heads)");
+  group.Int("--max-position-embeddings", flags.max_position_embeddings, 1,
+            "positions the model knows (the sequence length)");
+  group.Int("--vocab-size", flags.vocab_size, 2,
+            "tokens of the vocabulary, before padding");
+  group.Int("--make-vocab-size-divisible-by",
+            flags.make_vocab_size_divisible_by, 1,
+            "the padded vocabulary is a multiple of this times the tensor "
+            "granularity (128)");
+  group.Choice("--normalization", flags.normalization, {"LayerNorm", "RMSNorm"},
+               "LayerNorm (default) or RMSNorm");
+  group.Number("--norm-epsilon", flags.norm_epsilon, 1e-30, 1.0,
+               "epsilon of the norms (1e-5)");
+  group.Switch("--swiglu,!--no-swiglu", flags.swiglu,
+               "gated feed-forward block in place of GeLU");
+  group.Switch("--disable-bias-linear,!--no-disable-bias-linear",
+               flags.disable_bias_linear, "no biases in linear layers");
+  group.Switch("--add-qkv-bias,!--no-add-qkv-bias", flags.add_qkv_bias,
+               "a bias in the QKV projection all the same");
+  group.Choice("--position-embedding-type", flags.position_embedding_type,
+               {"learned_absolute", "rope"},
+               "learned_absolute (default) or rope");
+  group.Number("--rotary-base", flags.rotary_base, 1.0, kMaxNumber,
+               "base of the rotary embedding (10000)");
+  group.Switch(
+      "--untie-embeddings-and-output-weights,"
+      "!--no-untie-embeddings-and-output-weights",
+      flags.untie_embeddings, "an output matrix of its own");
+}
+
+void AddOptimizerFlags(CLI::App& app, RunFlags& flags) {
+  FlagGroup group(app, "Optimizer and schedule");
+  group.Number("--lr", flags.lr, 0, kMaxNumber, "highest learning rate");
+  group.Number("--min-lr", flags.min_lr, 0, kMaxNumber,
+               "learning rate at the end of the decay (0)");
+  group.Number("--lr-warmup-init", flags.lr_warmup_init, 0, kMaxNumber,
+               "learning rate at the start of the warm-up (0)");
+  group.Choice("--lr-decay-style", flags.lr_decay_style,
+               {"constant", "linear", "cosine", "inverse-square-root"},
+               "constant, linear (default), cosine or inverse-square-root");
+  group.Int("--lr-decay-iters", flags.lr_decay_iters, 1,
+            "iterations to decay over (--train-iters of the first start)");
+  group.Int("--lr-warmup-iters", flags.lr_warmup_iters, 0,
+            "iterations of linear warm-up (0)");
+  group.Number("--weight-decay", flags.weight_decay, 0, kMaxNumber,
+               "decay of weight matrices (0.01)");
+  group.Number("--adam-beta1", flags.adam_beta1, 0, 0.9999999, "(0.9)");
+  group.Number("--adam-beta2", flags.adam_beta2, 0, 0.9999999, "(0.999)");
+  group.Number("--adam-eps", flags.adam_eps, 0, 1.0, "(1e-8)");
+  group.Number("--clip-grad", flags.clip_grad, 0, kMaxNumber,
+               "largest gradient norm (1.0); 0 clips nothing");
+  app.add_flag("--override-opt-param-scheduler", flags.override_schedule,
+               "let a resumed run change optimizer and schedule")
+      ->group("Optimizer and schedule");
+}
+
+}  // namespace
+
+reshard::Layout ApplyLayout(const LayoutFlags& flags, reshard::Layout layout) {
+  layout.tensor = flags.tensor.value_or(layout.tensor);
+  layout.pipeline = flags.pipeline.value_or(layout.pipeline);
+  layout.data = flags.data.value_or(layout.data);
+  layout.distributed_optimizer =
+      flags.distributed_optimizer.value_or(layout.distributed_optimizer);
+  return layout;
+}
+
+void AddLayoutFlags(CLI::App& app, LayoutFlags& flags) {
+  FlagGroup group(app, "Layout");
+  group.Int("--tensor-model-parallel-size,--tensor-parallel-size,--tp",
+            flags.tensor, 1, "tensor-parallel ranks");
+  group.Int("--pipeline-model-parallel-size,--pipeline-parallel-size,--pp",
+            flags.pipeline, 1, "pipeline stages");
+  group.Int("--data-parallel-size,--dp", flags.data, 1,
+            "data-parallel replicas");
+  group.Switch("--use-distributed-optimizer,!--no-use-distributed-optimizer",
+               flags.distributed_optimizer,
+               "cut the optimizer state over the data-parallel ranks");
+}
+
+void AddRunFlags(CLI::App& app, RunFlags& flags) {
+  AddLayoutFlags(app, flags.layout);
+  AddModelFlags(app, flags.model);
+  FlagGroup group(app, "Run");
+  group.Int("--seq-length", flags.seq_length, 1, "tokens of a sample");
+  group.Int("--micro-batch-size", flags.micro_batch_size, 1,
+            "samples a rank works on at a time");
+  group.Int("--global-batch-size", flags.global_batch_size, 1,
+            "samples of an iteration (micro-batch x data-parallel)");
+  group.Int("--train-iters", flags.train_iters, 0,
+            "iterations of the whole run");
+  group.Int("--seed", flags.seed, 0, "of weights and data order (1234)");
+  group.Number("--init-method-std", flags.init_method_std, 0, 1e6,
+               "standard deviation of initial weights (0.02)");
+  group.Int("--tensor-granularity", flags.tensor_granularity, 1,
+            "leaves of every sum that tensor parallelism can split; a "
+            "constant of the run (8, or the largest that fits)");
+  group.Int("--data-granularity", flags.data_granularity, 1,
+            "groups of samples a batch is summed in; a constant of the run "
+            "(the largest divisor of the batch up to 16)");
+  AddOptimizerFlags(app, flags);
+}
+
+}  // namespace shardshift

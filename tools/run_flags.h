@@ -1,0 +1,79 @@
+// The flags that describe a run: layout, model, optimizer, schedule, numerics.
+// `train` and `ckpt synth` take them all, `reshard` those of the layout.
+// A flag that is not given stays empty: the checkpoint's value or the default
+// holds (resolve_run.h).
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_TOOLS_RUN_FLAGS_H_
+#define SHARDSHIFT_TOOLS_RUN_FLAGS_H_
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "reshard/layout/layout.h"
+
+namespace shardshift {
+
+struct LayoutFlags {
+  std::optional<int64_t> tensor;
+  std::optional<int64_t> pipeline;
+  std::optional<int64_t> data;
+  std::optional<bool> distributed_optimizer;
+};
+
+// The layout with the given axes replaced.
+reshard::Layout ApplyLayout(const LayoutFlags& flags, reshard::Layout layout);
+
+struct ModelFlags {
+  std::optional<int64_t> num_layers;
+  std::optional<int64_t> hidden_size;
+  std::optional<int64_t> ffn_hidden_size;
+  std::optional<int64_t> num_attention_heads;
+  std::optional<bool> group_query_attention;
+  std::optional<int64_t> num_query_groups;
+  std::optional<int64_t> kv_channels;
+  std::optional<int64_t> max_position_embeddings;
+  std::optional<int64_t> vocab_size;
+  std::optional<int64_t> make_vocab_size_divisible_by;
+  std::optional<std::string> normalization;
+  std::optional<double> norm_epsilon;
+  std::optional<bool> swiglu;
+  std::optional<bool> disable_bias_linear;
+  std::optional<bool> add_qkv_bias;
+  std::optional<std::string> position_embedding_type;
+  std::optional<double> rotary_base;
+  std::optional<bool> untie_embeddings;
+};
+
+struct RunFlags {
+  LayoutFlags layout;
+  ModelFlags model;
+  std::optional<int64_t> seq_length;
+  std::optional<int64_t> micro_batch_size;
+  std::optional<int64_t> global_batch_size;
+  std::optional<int64_t> train_iters;
+  std::optional<int64_t> seed;
+  std::optional<double> init_method_std;
+  std::optional<double> lr;
+  std::optional<double> min_lr;
+  std::optional<double> lr_warmup_init;
+  std::optional<std::string> lr_decay_style;
+  std::optional<int64_t> lr_decay_iters;
+  std::optional<int64_t> lr_warmup_iters;
+  std::optional<double> weight_decay;
+  std::optional<double> adam_beta1;
+  std::optional<double> adam_beta2;
+  std::optional<double> adam_eps;
+  std::optional<double> clip_grad;
+  std::optional<int64_t> tensor_granularity;
+  std::optional<int64_t> data_granularity;
+  bool override_schedule = false;
+};
+
+void AddLayoutFlags(CLI::App& app, LayoutFlags& flags);
+void AddRunFlags(CLI::App& app, RunFlags& flags);
+
+}  // namespace shardshift
+
+#endif  // SHARDSHIFT_TOOLS_RUN_FLAGS_H_

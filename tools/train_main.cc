@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "ckpt/core/status_macros.h"
+#include "ckpt/io/file.h"
+#include "ckpt/reader.h"
+#include "ckpt/run_dir.h"
+#include "kernels/isa.h"
+#include "reshard/exec/checkpoint_state.h"
+#include "tools/cli.h"
+#include "tools/resolve_run.h"
+#include "tools/run_flags.h"
+#include "trainer/comm/thread_communicator.h"
+#include "trainer/data/data_identity.h"
+#include "trainer/data/token_source.h"
+#include "trainer/train.h"
+
+namespace shardshift {
+namespace {
+
+struct TrainFlags {
+  RunFlags run;
+  std::vector<std::string> data_paths;
+  bool mock_data = false;
+  std::optional<std::string> data_order;
+  std::optional<std::string> save;
+  std::optional<std::string> load;
+  bool load_if_present = false;
+  int64_t save_interval = 0;
+  int64_t log_interval = 100;
+  std::optional<std::string> log_jsonl;
+};
+
+void AddTrainFlags(CLI::App& app, TrainFlags& flags) {
+  AddRunFlags(app, flags.run);
+  app.add_option("--data-path", flags.data_paths,
+                 "indexed data sets (PREFIX of .bin and .idx), one after "
+                 "another")
+      ->type_name("PREFIX")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group("Data");
+  app.add_flag("--mock-data", flags.mock_data,
+               "made-up tokens in place of --data-path")
+      ->group("Data");
+  app.add_option("--data-order", flags.data_order,
+                 "shuffled (default) or sequential")
+      ->check(CLI::IsMember({"shuffled", "sequential"}))
+      ->type_name("NAME")
+      ->group("Data");
+  app.add_option("--save", flags.save, "run directory to save checkpoints in")
+      ->type_name("DIR")
+      ->group("Checkpoints");
+  app.add_option("--save-interval", flags.save_interval,
+                 "iterations between saves (only after the last)")
+      ->check(IntIn(1, int64_t{1} << 31))
+      ->type_name("N")
+      ->group("Checkpoints");
+  app.add_option("--load", flags.load,
+                 "run directory, whose newest checkpoint that opens is taken, "
+                 "or one checkpoint; of any layout")
+      ->type_name("DIR")
+      ->group("Checkpoints");
+  app.add_flag("--load-if-present", flags.load_if_present,
+               "start anew if --load holds no checkpoint")
+      ->group("Checkpoints");
+  app.add_option("--log-interval", flags.log_interval,
+                 "iterations between lines of the log (100)")
+      ->check(IntIn(1, int64_t{1} << 31))
+      ->type_name("N")
+      ->group("Log");
+  app.add_option("--log-jsonl", flags.log_jsonl,
+                 "file to append one JSON object an iteration to")
+      ->type_name("FILE")
+      ->group("Log");
+}
+
+void Print(const std::string& line) { std::cerr << line << std::endl; }
+
+struct LoadedCheckpoint {
+  std::string step_dir;
+  CheckpointRun checkpoint;
+};
+
+absl::StatusOr<LoadedCheckpoint> OpenCheckpoint(
+    const ckpt::ResolvedCheckpoint& found) {
+  LoadedCheckpoint loaded{.step_dir = found.step_dir, .checkpoint = {}};
+  SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Reader> reader,
+                      ckpt::Reader::Open(found.step_dir));
+  SS_ASSIGN_OR_RETURN(const reshard::CheckpointState state,
+                      reshard::ReadState(*reader));
+  absl::StatusOr<trainer::StoredRun> run = trainer::RunFromState(state.state);
+  if (!run.ok()) return Annotate(run.status(), found.step_dir);
+  loaded.checkpoint.run = *std::move(run);
+  loaded.checkpoint.layout = state.layout;
+  loaded.checkpoint.micro_batch_size =
+      state.record.value("micro_batch_size", int64_t{1});
+  SS_RETURN_IF_ERROR(
+      reshard::CheckTensors(*reader, reshard::LogicalTensors(state.model)));
+  return loaded;
+}
+
+// The checkpoint of --load, if there is to be one.
+absl::StatusOr<std::optional<LoadedCheckpoint>> FindCheckpoint(
+    const TrainFlags& flags) {
+  if (!flags.load.has_value()) return std::nullopt;
+  const absl::StatusOr<ckpt::ResolvedCheckpoint> found =
+      ckpt::ResolveCheckpoint(*flags.load);
+  if (absl::IsNotFound(found.status()) && flags.load_if_present) {
+    Print(absl::StrCat("--load ", *flags.load,
+                       " holds no checkpoint: starting anew"));
+    return std::nullopt;
+  }
+  if (!found.ok()) return Annotate(found.status(), "--load");
+  if (!found->note.empty()) Print(found->note);
+  SS_ASSIGN_OR_RETURN(LoadedCheckpoint loaded, OpenCheckpoint(*found));
+  Print(absl::StrCat("loading ", loaded.step_dir, ", written on ",
+                     reshard::ToString(loaded.checkpoint.layout)));
+  return loaded;
+}
+
+std::filesystem::path Canonical(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::weakly_canonical(path, ignored);
+}
+
+// Whether the run goes on in the run directory it was loaded from, whose later
+// steps it may replace. Any other run directory with steps is refused.
+absl::StatusOr<bool> MayReplaceSteps(
+    const std::string& save, const std::optional<LoadedCheckpoint>& loaded) {
+  const absl::StatusOr<std::vector<ckpt::StepEntry>> steps =
+      ckpt::ListSteps(save);
+  if (absl::IsNotFound(steps.status())) return false;
+  if (!steps.ok()) return steps.status();
+  if (loaded.has_value() &&
+      Canonical(loaded->step_dir).parent_path() == Canonical(save)) {
+    return true;
+  }
+  return absl::AlreadyExistsError(
+      absl::StrCat("--save ", save, " holds checkpoints of another run (up to ",
+                   steps->back().path,
+                   "); name another directory, or go on from it with "
+                   "--load ",
+                   save));
+}
+
+absl::StatusOr<std::unique_ptr<trainer::TokenSource>> OpenData(
+    const TrainFlags& flags, const trainer::RunConfig& config) {
+  if (flags.mock_data == !flags.data_paths.empty()) {
+    return absl::InvalidArgumentError("give either --data-path or --mock-data");
+  }
+  if (flags.mock_data) {
+    return trainer::MakeMockTokenSource(config.seed, config.seq_length,
+                                        config.model.vocab_size);
+  }
+  return trainer::OpenIndexedTokenSource(flags.data_paths, config.seq_length,
+                                         config.model.vocab_size);
+}
+
+absl::StatusOr<trainer::DataOrder> ResolveDataOrder(
+    const TrainFlags& flags, const std::optional<LoadedCheckpoint>& loaded) {
+  std::string name = "shuffled";
+  if (loaded.has_value() && loaded->checkpoint.run.data.is_object()) {
+    name = loaded->checkpoint.run.data.value("order", name);
+  }
+  return trainer::ParseDataOrder(flags.data_order.value_or(name));
+}
+
+void PrintRun(const trainer::TrainOptions& options) {
+  const trainer::RunConfig& config = options.config;
+  Print(absl::StrCat("layout ", reshard::ToString(options.layout), ", ",
+                     options.layout.world_size(), " rank threads, kernels ",
+                     std::string(kernels::IsaName(options.isa))));
+  Print(absl::StrFormat(
+      "global batch %d = micro-batch %d x accumulation %d x DP %d",
+      config.global_batch_size, options.micro_batch_size,
+      config.global_batch_size /
+          (options.micro_batch_size * options.layout.data),
+      options.layout.data));
+  Print(absl::StrFormat(
+      "numerics: tensor granularity %d, data granularity %d, padded "
+      "vocabulary %d",
+      config.numerics.tensor_granularity, config.numerics.data_granularity,
+      config.model.padded_vocab_size));
+}
+
+void PrintChanges(const ResolvedRun& run, const CheckpointRun& checkpoint) {
+  for (const std::string& change : run.changes) Print("changed: " + change);
+  if (run.config.numerics != checkpoint.run.config.numerics) {
+    Print(
+        "other numerics constants: from here on the loss curve is another "
+        "one, the same for all layouts");
+  }
+}
+
+absl::StatusOr<int> RunTraining(const TrainFlags& flags) {
+  SS_ASSIGN_OR_RETURN(const std::optional<LoadedCheckpoint> loaded,
+                      FindCheckpoint(flags));
+  SS_ASSIGN_OR_RETURN(const ResolvedRun run,
+                      loaded.has_value()
+                          ? ResolveResumedRun(flags.run, loaded->checkpoint)
+                          : ResolveNewRun(flags.run));
+  if (!flags.run.train_iters.has_value()) {
+    return absl::InvalidArgumentError("--train-iters is missing");
+  }
+  trainer::TrainOptions options{.config = run.config,
+                                .layout = run.layout,
+                                .micro_batch_size = run.micro_batch_size,
+                                .train_iters = *flags.run.train_iters,
+                                .isa = kernels::DetectIsa(),
+                                .save_run_dir = flags.save,
+                                .save_interval = flags.save_interval,
+                                .log_interval = flags.log_interval,
+                                .log_jsonl = flags.log_jsonl,
+                                .print = Print};
+  SS_ASSIGN_OR_RETURN(options.data_order, ResolveDataOrder(flags, loaded));
+  SS_ASSIGN_OR_RETURN(options.data, OpenData(flags, run.config));
+  if (loaded.has_value()) {
+    SS_RETURN_IF_ERROR(trainer::CheckSameData(
+        loaded->checkpoint.run.data,
+        trainer::DataIdentity(*options.data, options.data_order,
+                              run.config.seed)));
+    options.load_step_dir = loaded->step_dir;
+    options.start = loaded->checkpoint.run.progress;
+  }
+  if (flags.save.has_value()) {
+    SS_ASSIGN_OR_RETURN(options.replace_steps,
+                        MayReplaceSteps(*flags.save, loaded));
+  }
+  if (loaded.has_value()) PrintChanges(run, loaded->checkpoint);
+  PrintRun(options);
+  if (options.start.step >= options.train_iters) {
+    Print(absl::StrCat("nothing to do: the checkpoint has ", options.start.step,
+                       " iterations, --train-iters is ", options.train_iters));
+    return kExitDone;
+  }
+  SS_RETURN_IF_ERROR(
+      trainer::RunRanks(static_cast<int>(run.layout.world_size()), {},
+                        [&options](trainer::Communicator& world) {
+                          return trainer::Train(world, options);
+                        }));
+  return kExitDone;
+}
+
+}  // namespace
+}  // namespace shardshift
+
+int main(int argc, char** argv) {
+  const std::unique_ptr<CLI::App> app = shardshift::MakeCli(
+      "train",
+      "Trains a GPT-style model on CPU ranks (threads), with checkpoints that "
+      "resume on any layout. What is not given comes from the checkpoint of "
+      "--load, then from the default in parentheses.");
+  shardshift::TrainFlags flags;
+  shardshift::AddTrainFlags(*app, flags);
+  return shardshift::RunCli(*app, argc, argv,
+                            [&flags] { return RunTraining(flags); });
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/optim/optimizer.h"
+
+#include <cmath>
+
+#include "ckpt/core/status_macros.h"
+#include "kernels/exact_sum.h"
+#include "kernels/math.h"
+
+namespace shardshift::trainer {
+
+using reshard::Range;
+
+Optimizer::Optimizer(const kernels::Kernels& kernels, Mesh& mesh,
+                     Parameters& parameters, const OptimizerConfig& config,
+                     std::optional<TiedGradient> tied)
+    : kernels_(kernels),
+      mesh_(mesh),
+      parameters_(parameters),
+      config_(config),
+      tied_(tied) {
+  int64_t size = 0;
+  for (const Range& owned : parameters.state().owned) {
+    shard_offsets_.push_back(size);
+    size += owned.size();
+  }
+  grad_.resize(size, 0.0F);
+  exp_avg_.resize(size, 0.0F);
+  exp_avg_sq_.resize(size, 0.0F);
+  MakeSegments();
+}
+
+std::vector<Range> Optimizer::OwnedOf(int64_t index) const {
+  const reshard::RankState& state = parameters_.state();
+  std::vector<Range> parts;
+  for (const Range& owned : state.owned) {
+    parts.push_back(reshard::Intersect(owned, state.buffer.parameters[index]));
+  }
+  return parts;
+}
+
+void Optimizer::MakeSegments() {
+  const reshard::RankState& state = parameters_.state();
+  const bool holds_replicas =
+      !mesh_.layout().distributed_optimizer && mesh_.at().data != 0;
+  for (size_t i = 0; i < state.parameters.size(); ++i) {
+    const reshard::Parameter& parameter = state.parameters[i];
+    const bool on_every_rank = parameter.split == reshard::Split::kReplicated;
+    for (const Range& part : OwnedOf(static_cast<int64_t>(i))) {
+      if (part.empty()) continue;
+      segments_.push_back(
+          {.buffer_offset = part.begin,
+           .shard_offset = ShardOffset(part.begin),
+           .size = part.size(),
+           .decays = parameter.shape.size() > 1,
+           // Every logical element once: replicas on their first rank, a tied
+           // matrix on the first stage.
+           .counted = !holds_replicas && !parameter.is_copy &&
+                      (!on_every_rank || mesh_.at().tensor == 0)});
+    }
+  }
+}
+
+int64_t Optimizer::ShardOffset(int64_t buffer_offset) const {
+  const std::vector<Range>& owned = parameters_.state().owned;
+  size_t i = 0;
+  while (buffer_offset >= owned[i].end) ++i;
+  return shard_offsets_[i] + buffer_offset - owned[i].begin;
+}
+
+absl::Status Optimizer::ReduceRange(const GradientBuffer& gradients,
+                                    const Range& range, const Range& owned,
+                                    float* out) {
+  const std::vector<TreeBuffer> nodes = gradients.Nodes(range);
+  const TreeInput input{.leaves = gradients.tree().groups(),
+                        .nodes = nodes,
+                        .count = range.size()};
+  if (!mesh_.layout().distributed_optimizer) {
+    return mesh_.data().TreeAllReduce(input, out);
+  }
+  return mesh_.data().TreeReduceScatter(input, owned.begin - range.begin,
+                                        owned.end - range.begin, out);
+}
+
+// A tied embedding's use as output layer is summed over the batch and over the
+// ranks on its own, and then added to its use as input.
+absl::Status Optimizer::AddTiedUses(const GradientBuffer& gradients) {
+  const Range& whole = parameters_.state().buffer.parameters[tied_->parameter];
+  for (const Range& part : OwnedOf(tied_->parameter)) {
+    // Relative to the second sum. An empty part is reduced too: the peers'
+    // may not be.
+    const int64_t begin = part.empty() ? 0 : part.begin - whole.begin;
+    const int64_t size = part.empty() ? 0 : part.size();
+    const Range owned = {tied_->range.begin + begin,
+                         tied_->range.begin + begin + size};
+    std::vector<float> output_use(
+        mesh_.layout().distributed_optimizer ? size : tied_->range.size());
+    SS_RETURN_IF_ERROR(
+        ReduceRange(gradients, tied_->range, owned, output_use.data()));
+    if (part.empty()) continue;
+    float* input_use = grad_.data() + ShardOffset(part.begin);
+    kernels_.add({.a = input_use,
+                  .b = output_use.data(),
+                  .count = size,
+                  .out = input_use});
+  }
+  return absl::OkStatus();
+}
+
+// With several stages the first sums the use as input, the last the use as
+// output. Their shards line up (Parameter::shared_embedding).
+absl::Status Optimizer::ExchangeTiedShards() {
+  Communicator& comm = *mesh_.embedding();
+  const int peer = 1 - comm.rank();
+  const reshard::RankState& state = parameters_.state();
+  for (size_t i = 0; i < state.parameters.size(); ++i) {
+    if (!state.parameters[i].shared_embedding) continue;
+    for (const Range& part : OwnedOf(static_cast<int64_t>(i))) {
+      if (part.empty()) continue;
+      const std::span<float> mine(grad_.data() + ShardOffset(part.begin),
+                                  static_cast<size_t>(part.size()));
+      std::vector<float> theirs(mine.size());
+      SS_RETURN_IF_ERROR(comm.Send(peer, 0, std::as_bytes(mine)));
+      SS_RETURN_IF_ERROR(
+          comm.Recv(peer, 0, std::as_writable_bytes(std::span(theirs))));
+      kernels_.add({.a = mine.data(),
+                    .b = theirs.data(),
+                    .count = part.size(),
+                    .out = mine.data()});
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> Optimizer::Norm() {
+  kernels::ExactSumOfSquares sum;
+  for (const Segment& segment : segments_) {
+    if (!segment.counted) continue;
+    sum.Add({grad_.data() + segment.shard_offset,
+             static_cast<size_t>(segment.size)});
+  }
+  kernels::ExactSumOfSquares::Words words = sum.ToWords();
+  SS_RETURN_IF_ERROR(mesh_.world().AllReduceSum(words));
+  return std::sqrt(kernels::ExactSumOfSquares::FromWords(words).ToDouble());
+}
+
+absl::StatusOr<double> Optimizer::ReduceGradients(
+    const GradientBuffer& gradients, float scale) {
+  const reshard::RankState& state = parameters_.state();
+  for (size_t i = 0; i < state.buffer.buckets.size(); ++i) {
+    SS_RETURN_IF_ERROR(ReduceRange(gradients, state.buffer.buckets[i].range,
+                                   state.owned[i],
+                                   grad_.data() + shard_offsets_[i]));
+  }
+  if (tied_.has_value()) SS_RETURN_IF_ERROR(AddTiedUses(gradients));
+  if (mesh_.embedding() != nullptr) SS_RETURN_IF_ERROR(ExchangeTiedShards());
+  kernels_.scale({.x = grad_.data(), .count = shard_size(), .factor = scale});
+  return Norm();
+}
+
+absl::Status Optimizer::Update(double lr, int64_t step, double norm) {
+  constexpr double kNormEpsilon = 1e-6;  // Megatron's clip_grads.py
+  double grad_scale = 1.0;
+  if (config_.clip_grad > 0) {
+    const double clip = config_.clip_grad / (norm + kNormEpsilon);
+    if (clip < 1.0) grad_scale = clip;
+  }
+  kernels::AdamWArgs args{
+      .lr = lr,
+      .beta1 = config_.beta1,
+      .beta2 = config_.beta2,
+      .eps = config_.eps,
+      .bias_correction1 = 1.0 - kernels::Pow(config_.beta1, step),
+      .bias_correction2 = 1.0 - kernels::Pow(config_.beta2, step),
+      .grad_scale = grad_scale};
+  for (const Segment& segment : segments_) {
+    args.param = parameters_.values().data() + segment.buffer_offset;
+    args.grad = grad_.data() + segment.shard_offset;
+    args.exp_avg = exp_avg_.data() + segment.shard_offset;
+    args.exp_avg_sq = exp_avg_sq_.data() + segment.shard_offset;
+    args.count = segment.size;
+    args.weight_decay = segment.decays ? config_.weight_decay : 0.0;
+    kernels_.adamw(args);
+  }
+  return GatherWeights();
+}
+
+absl::Status Optimizer::GatherWeights() {
+  if (!mesh_.layout().distributed_optimizer) return absl::OkStatus();
+  const reshard::RankState& state = parameters_.state();
+  for (size_t i = 0; i < state.buffer.buckets.size(); ++i) {
+    const auto span_of = [&](const Range& range) {
+      return parameters_.values().subspan(range.begin, range.size());
+    };
+    SS_RETURN_IF_ERROR(mesh_.data().AllGather(
+        std::as_bytes(span_of(state.owned[i])),
+        std::as_writable_bytes(span_of(state.buffer.buckets[i].range))));
+  }
+  return absl::OkStatus();
+}
+
+float* Optimizer::StateOf(const reshard::Piece& piece, int64_t role) {
+  switch (role) {
+    case 0:
+      return parameters_.values().data() + piece.offset;
+    case 1:
+      return exp_avg_.data() + ShardOffset(piece.offset);
+    default:
+      return exp_avg_sq_.data() + ShardOffset(piece.offset);
+  }
+}
+
+}  // namespace shardshift::trainer

@@ -1,0 +1,104 @@
+// Data-parallel reduction, gradient norm, clipping and AdamW, with or without
+// the distributed optimizer: with it a rank reduces, norms and updates only its
+// shard of the flat buffer, and weights are gathered afterwards.
+// Source: distributed-optimizer.md 1; order of sums: invariant-numerics.md 2.2,
+// 2.4, 3 and 4.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_TRAINER_OPTIM_OPTIMIZER_H_
+#define SHARDSHIFT_TRAINER_OPTIM_OPTIMIZER_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/kernels.h"
+#include "reshard/layout/rank_state.h"
+#include "trainer/mesh.h"
+#include "trainer/optim/gradient_buffer.h"
+#include "trainer/parameters.h"
+
+namespace shardshift::trainer {
+
+struct OptimizerConfig {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;  // of matrices; vectors never decay
+  double clip_grad = 1.0;      // largest gradient norm; 0: no clipping
+
+  bool operator==(const OptimizerConfig&) const = default;
+};
+
+// The second sum of a tied embedding that serves as input and output on one
+// stage: where it lies in the gradient buffer, and which parameter it is of.
+struct TiedGradient {
+  int64_t parameter = 0;
+  reshard::Range range;
+};
+
+class Optimizer {
+ public:
+  // Everything outlives the optimizer. Moments are 0.
+  Optimizer(const kernels::Kernels& kernels, Mesh& mesh, Parameters& parameters,
+            const OptimizerConfig& config, std::optional<TiedGradient> tied);
+
+  // Sums the gradients of the batch over the data-parallel ranks, adds up the
+  // two uses of a tied embedding, multiplies by `scale`, and gives the norm
+  // over the whole model. Collective over the world.
+  absl::StatusOr<double> ReduceGradients(const GradientBuffer& gradients,
+                                         float scale);
+
+  // Clips, updates, and brings the weights of all data-parallel ranks up to
+  // date. `step` counts updates from 1. `norm` is that of ReduceGradients.
+  absl::Status Update(double lr, int64_t step, double norm);
+
+  // Gathers the owned weights of the data-parallel ranks, as after a load.
+  absl::Status GatherWeights();
+
+  // Where the optimizer state of an owned piece lies: role is an index into
+  // reshard::kOptimizerRoles.
+  float* StateOf(const reshard::Piece& piece, int64_t role);
+
+  // Elements of optimizer state this rank owns under each role, and of
+  // gradients it reduces; padding included.
+  int64_t shard_size() const { return static_cast<int64_t>(grad_.size()); }
+
+ private:
+  // A parameter's part of the shard.
+  struct Segment {
+    int64_t buffer_offset = 0;
+    int64_t shard_offset = 0;
+    int64_t size = 0;
+    bool decays = false;
+    bool counted = false;  // by this rank in the norm
+  };
+
+  void MakeSegments();
+  int64_t ShardOffset(int64_t buffer_offset) const;
+  absl::Status ReduceRange(const GradientBuffer& gradients,
+                           const reshard::Range& range,
+                           const reshard::Range& owned, float* out);
+  absl::Status AddTiedUses(const GradientBuffer& gradients);
+  absl::Status ExchangeTiedShards();
+  absl::StatusOr<double> Norm();
+
+  // The owned ranges of parameter `index`, one a bucket, with empty ones.
+  std::vector<reshard::Range> OwnedOf(int64_t index) const;
+
+  const kernels::Kernels& kernels_;
+  Mesh& mesh_;
+  Parameters& parameters_;
+  OptimizerConfig config_;
+  std::optional<TiedGradient> tied_;
+  std::vector<Segment> segments_;
+  std::vector<int64_t> shard_offsets_;  // of each owned range
+  std::vector<float> grad_;
+  std::vector<float> exp_avg_;
+  std::vector<float> exp_avg_sq_;
+};
+
+}  // namespace shardshift::trainer
+
+#endif  // SHARDSHIFT_TRAINER_OPTIM_OPTIMIZER_H_

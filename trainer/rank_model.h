@@ -1,0 +1,65 @@
+// One rank's model, gradients and optimizer, put together for a layout.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_TRAINER_RANK_MODEL_H_
+#define SHARDSHIFT_TRAINER_RANK_MODEL_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "kernels/kernels.h"
+#include "trainer/layers/context.h"
+#include "trainer/mesh.h"
+#include "trainer/optim/gradient_buffer.h"
+#include "trainer/optim/optimizer.h"
+#include "trainer/parameters.h"
+#include "trainer/pipeline/stage.h"
+#include "trainer/run_config.h"
+
+namespace shardshift::trainer {
+
+struct StepResult {
+  float loss = 0;       // mean over the tokens of the global batch
+  float grad_norm = 0;  // before clipping
+};
+
+class RankModel {
+ public:
+  // Weights are 0 until parameters().Initialize or a load. `mesh` and `config`
+  // outlive the model.
+  RankModel(const kernels::Kernels& kernels, Mesh& mesh,
+            const RunConfig& config);
+  RankModel(const RankModel&) = delete;
+  RankModel& operator=(const RankModel&) = delete;
+
+  // One iteration on this rank's share of the batch: forward, backward,
+  // reduction, update. `step` counts updates from 1. Collective over the world.
+  absl::StatusOr<StepResult> Step(const Batch& batch, double lr, int64_t step);
+
+  Parameters& parameters() { return parameters_; }
+  GradientBuffer& gradients() { return gradients_; }
+  Optimizer& optimizer() { return optimizer_; }
+  LayerContext& context() { return context_; }
+
+  // What the rank keeps for the whole run.
+  int64_t parameter_bytes() const;
+  int64_t gradient_bytes() const;
+  int64_t optimizer_bytes() const;
+
+ private:
+  absl::StatusOr<float> MeanLoss(std::span<const double> sample_losses);
+
+  Mesh& mesh_;
+  const RunConfig& config_;
+  Parameters parameters_;
+  std::optional<TiedGradient> tied_;
+  GradientBuffer gradients_;
+  LayerContext context_;
+  Stage stage_;
+  Optimizer optimizer_;
+};
+
+}  // namespace shardshift::trainer
+
+#endif  // SHARDSHIFT_TRAINER_RANK_MODEL_H_

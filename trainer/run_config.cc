@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/run_config.h"
+
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "ckpt/core/status_macros.h"
+
+namespace shardshift::trainer {
+namespace {
+
+using nlohmann::json;
+
+// Reads numbers out of one object of the state, and remembers the first that
+// is missing or mistyped.
+class Fields {
+ public:
+  Fields(const json& state, const char* section) : section_(section) {
+    const auto it = state.find(section);
+    if (it != state.end() && it->is_object()) object_ = &*it;
+  }
+
+  template <typename T>
+  void Read(const char* key, T& value) {
+    const json* field = nullptr;
+    if (object_ != nullptr && object_->contains(key)) field = &(*object_)[key];
+    const bool fits =
+        field != nullptr && (std::is_integral_v<T> ? field->is_number_integer()
+                                                   : field->is_number());
+    if (fits) {
+      field->get_to(value);
+      return;
+    }
+    status_.Update(absl::DataLossError(
+        absl::StrCat("checkpoint state: ", section_, ".", key,
+                     field == nullptr ? " is missing" : " is no number")));
+  }
+
+  absl::StatusOr<std::string> Text(const char* key) const {
+    if (object_ != nullptr && object_->contains(key) &&
+        (*object_)[key].is_string()) {
+      return (*object_)[key].get<std::string>();
+    }
+    return absl::DataLossError(
+        absl::StrCat("checkpoint state: ", section_, ".", key, " is missing"));
+  }
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const char* section_;
+  const json* object_ = nullptr;
+  absl::Status status_;
+};
+
+json ToJson(const LrSchedule& schedule) {
+  return {{"lr_decay_style", std::string(LrDecayStyleName(schedule.style))},
+          {"lr", schedule.max_lr},
+          {"min_lr", schedule.min_lr},
+          {"lr_warmup_init", schedule.init_lr},
+          {"lr_warmup_samples", schedule.warmup_samples},
+          {"lr_decay_samples", schedule.decay_samples}};
+}
+
+absl::StatusOr<LrSchedule> ScheduleFromState(const json& state) {
+  Fields fields(state, "schedule");
+  LrSchedule schedule;
+  fields.Read("lr", schedule.max_lr);
+  fields.Read("min_lr", schedule.min_lr);
+  fields.Read("lr_warmup_init", schedule.init_lr);
+  fields.Read("lr_warmup_samples", schedule.warmup_samples);
+  fields.Read("lr_decay_samples", schedule.decay_samples);
+  SS_RETURN_IF_ERROR(fields.status());
+  SS_ASSIGN_OR_RETURN(const std::string style, fields.Text("lr_decay_style"));
+  SS_ASSIGN_OR_RETURN(schedule.style, ParseLrDecayStyle(style));
+  return schedule;
+}
+
+json ToJson(const OptimizerConfig& optimizer) {
+  return {{"adam_beta1", optimizer.beta1},
+          {"adam_beta2", optimizer.beta2},
+          {"adam_eps", optimizer.eps},
+          {"weight_decay", optimizer.weight_decay},
+          {"clip_grad", optimizer.clip_grad},
+          {"name", "adamw"}};
+}
+
+absl::StatusOr<OptimizerConfig> OptimizerFromState(const json& state) {
+  Fields fields(state, "optimizer");
+  OptimizerConfig optimizer;
+  fields.Read("adam_beta1", optimizer.beta1);
+  fields.Read("adam_beta2", optimizer.beta2);
+  fields.Read("adam_eps", optimizer.eps);
+  fields.Read("weight_decay", optimizer.weight_decay);
+  fields.Read("clip_grad", optimizer.clip_grad);
+  SS_RETURN_IF_ERROR(fields.status());
+  return optimizer;
+}
+
+absl::Status CheckPositive(const char* flag, int64_t value) {
+  if (value >= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, " is ", value, ", expected at least 1"));
+}
+
+}  // namespace
+
+json ToState(const StoredRun& run) {
+  const RunConfig& config = run.config;
+  return {
+      {"model", reshard::ToJson(config.model)},
+      {"training",
+       {{"seq_length", config.seq_length},
+        {"global_batch_size", config.global_batch_size},
+        {"seed", config.seed},
+        {"init_method_std", config.init_method_std}}},
+      {"optimizer", ToJson(config.optimizer)},
+      {"schedule", ToJson(config.schedule)},
+      {"numerics", reshard::ToJson(config.numerics)},
+      {"data", run.data},
+      // fp32 needs no loss scaling, so no iteration is ever skipped.
+      {"progress",
+       {{"step", run.progress.step},
+        {"consumed_samples", run.progress.consumed_samples},
+        {"skipped_iterations", 0},
+        {"loss_scale", 1.0}}},
+  };
+}
+
+absl::StatusOr<StoredRun> RunFromState(const json& state) {
+  StoredRun run;
+  RunConfig& config = run.config;
+  SS_ASSIGN_OR_RETURN(config.model,
+                      reshard::ModelFromJson(state.value("model", json())));
+  Fields training(state, "training");
+  training.Read("seq_length", config.seq_length);
+  training.Read("global_batch_size", config.global_batch_size);
+  training.Read("seed", config.seed);
+  training.Read("init_method_std", config.init_method_std);
+  SS_RETURN_IF_ERROR(training.status());
+  SS_ASSIGN_OR_RETURN(config.optimizer, OptimizerFromState(state));
+  SS_ASSIGN_OR_RETURN(config.schedule, ScheduleFromState(state));
+  SS_ASSIGN_OR_RETURN(config.numerics, reshard::NumericsFromJson(state.value(
+                                           "numerics", json::object())));
+  Fields progress(state, "progress");
+  progress.Read("step", run.progress.step);
+  progress.Read("consumed_samples", run.progress.consumed_samples);
+  SS_RETURN_IF_ERROR(progress.status());
+  if (run.progress.step < 0 || run.progress.consumed_samples < 0) {
+    return absl::DataLossError("checkpoint state: progress is negative");
+  }
+  run.data = state.value("data", json::object());
+  return run;
+}
+
+json ToRecord(const reshard::Layout& layout, int64_t micro_batch_size) {
+  return {{"layout", reshard::ToJson(layout)},
+          {"micro_batch_size", micro_batch_size},
+          {"precision", "fp32"}};
+}
+
+absl::Status Validate(const RunConfig& config, const reshard::Layout& layout,
+                      int64_t micro_batch_size) {
+  SS_RETURN_IF_ERROR(CheckPositive("--seq-length", config.seq_length));
+  SS_RETURN_IF_ERROR(CheckPositive("--micro-batch-size", micro_batch_size));
+  SS_RETURN_IF_ERROR(
+      CheckPositive("--global-batch-size", config.global_batch_size));
+  SS_RETURN_IF_ERROR(reshard::Validate(config.model, layout));
+  if (config.model.position_embedding ==
+          reshard::PositionEmbedding::kLearnedAbsolute &&
+      config.seq_length > config.model.max_position_embeddings) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--seq-length ", config.seq_length,
+                     " exceeds "
+                     "--max-position-embeddings ",
+                     config.model.max_position_embeddings));
+  }
+  const int64_t per_step = micro_batch_size * layout.data;
+  if (config.global_batch_size % per_step != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--global-batch-size ", config.global_batch_size,
+        " is not divisible by --micro-batch-size ", micro_batch_size,
+        " times --data-parallel-size ", layout.data, " = ", per_step));
+  }
+  SS_RETURN_IF_ERROR(reshard::Validate(config.numerics, config.model,
+                                       config.seq_length,
+                                       config.global_batch_size));
+  SS_RETURN_IF_ERROR(reshard::CheckLayoutFits(config.numerics, layout));
+  return Validate(config.schedule);
+}
+
+}  // namespace shardshift::trainer

@@ -1,0 +1,59 @@
+// What defines a training run, as opposed to where and how it runs: the part of
+// the options that a checkpoint's state keeps and a resume takes over.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_TRAINER_RUN_CONFIG_H_
+#define SHARDSHIFT_TRAINER_RUN_CONFIG_H_
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "reshard/layout/layout.h"
+#include "reshard/layout/model_config.h"
+#include "reshard/layout/numerics.h"
+#include "trainer/lr_schedule.h"
+#include "trainer/optim/optimizer.h"
+
+namespace shardshift::trainer {
+
+struct RunConfig {
+  reshard::ModelConfig model;
+  int64_t seq_length = 0;
+  int64_t global_batch_size = 0;
+  int64_t seed = 1234;
+  double init_method_std = 0.02;
+  OptimizerConfig optimizer;
+  LrSchedule schedule;
+  reshard::NumericsConstants numerics;
+};
+
+struct RunProgress {
+  int64_t step = 0;  // iterations done
+  int64_t consumed_samples = 0;
+};
+
+// What a checkpoint's state holds.
+struct StoredRun {
+  RunConfig config;
+  RunProgress progress;
+  nlohmann::json data;  // identity of the data
+};
+
+nlohmann::json ToState(const StoredRun& run);
+
+// Errors: DataLoss naming the key that is missing, mistyped or out of range.
+absl::StatusOr<StoredRun> RunFromState(const nlohmann::json& state);
+
+// What a checkpoint's record holds.
+nlohmann::json ToRecord(const reshard::Layout& layout,
+                        int64_t micro_batch_size);
+
+// Refuses a run that cannot be, or cannot be laid out like this.
+// Errors: InvalidArgument naming flag and quantity.
+absl::Status Validate(const RunConfig& config, const reshard::Layout& layout,
+                      int64_t micro_batch_size);
+
+}  // namespace shardshift::trainer
+
+#endif  // SHARDSHIFT_TRAINER_RUN_CONFIG_H_

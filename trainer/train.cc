@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/train.h"
+
+#include <array>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "ckpt/core/status_macros.h"
+#include "ckpt/run_dir.h"
+#include "kernels/kernels.h"
+#include "reshard/layout/parameters.h"
+#include "trainer/checkpointing.h"
+#include "trainer/data/data_identity.h"
+#include "trainer/mesh.h"
+#include "trainer/rank_model.h"
+#include "trainer/run_log.h"
+
+namespace shardshift::trainer {
+namespace {
+
+class Trainer {
+ public:
+  Trainer(Mesh& mesh, const TrainOptions& options, RunLog& log)
+      : mesh_(mesh),
+        options_(options),
+        config_(options.config),
+        log_(log),
+        model_(kernels::KernelsFor(options.isa), mesh, options.config),
+        checkpointing_(mesh, options.config.model, model_.parameters(),
+                       model_.optimizer()),
+        order_(options.data_order, options.config.seed,
+               options.data->num_samples()),
+        progress_(options.start) {}
+
+  absl::Status Run() {
+    SS_RETURN_IF_ERROR(ReportMemory());
+    if (options_.load_step_dir.has_value()) {
+      SS_RETURN_IF_ERROR(checkpointing_.Load(*options_.load_step_dir));
+    } else {
+      model_.parameters().Initialize(
+          reshard::LogicalTensors(config_.model), config_.seed,
+          config_.init_method_std, config_.model.num_layers);
+    }
+    while (progress_.step < options_.train_iters) {
+      SS_RETURN_IF_ERROR(Iterate());
+      if (IsSaveDue()) SS_RETURN_IF_ERROR(Save());
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void Print(const std::string& line) const {
+    if (mesh_.world().rank() == 0) log_.Print(line);
+  }
+
+  absl::Status ReportMemory() {
+    const std::array<int64_t, 3> mine = {model_.parameter_bytes(),
+                                         model_.gradient_bytes(),
+                                         model_.optimizer_bytes()};
+    std::vector<std::array<int64_t, 3>> all(mesh_.world().size());
+    SS_RETURN_IF_ERROR(mesh_.world().AllGather(
+        std::as_bytes(std::span(mine)),
+        std::as_writable_bytes(std::span(all))));
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      const reshard::RankCoordinates at = reshard::CoordinatesOf(
+          options_.layout, static_cast<int64_t>(rank));
+      Print(absl::StrFormat(
+          "rank %d (tp %d, pp %d, dp %d): parameters %d bytes, gradients %d "
+          "bytes, optimizer state %d bytes",
+          rank, at.tensor, at.pipeline, at.data, all[rank][0], all[rank][1],
+          all[rank][2]));
+    }
+    return absl::OkStatus();
+  }
+
+  // This rank's contiguous share of the samples of the next iteration.
+  absl::StatusOr<Batch> NextBatch() const {
+    const int64_t seq = config_.seq_length;
+    Batch batch{
+        .num_samples = config_.global_batch_size / options_.layout.data,
+        .micro_batch_size = options_.micro_batch_size};
+    if (!mesh_.is_first_stage() && !mesh_.is_last_stage()) return batch;
+    const int64_t first = progress_.consumed_samples +
+                          mesh_.at().data * batch.num_samples;
+    std::vector<int32_t> sample(seq + 1);
+    for (int64_t i = 0; i < batch.num_samples; ++i) {
+      SS_RETURN_IF_ERROR(
+          options_.data->Sample(order_.At(first + i).index, sample));
+      batch.tokens.insert(batch.tokens.end(), sample.begin(),
+                          sample.end() - 1);
+      batch.labels.insert(batch.labels.end(), sample.begin() + 1,
+                          sample.end());
+    }
+    return batch;
+  }
+
+  absl::Status Iterate() {
+    const absl::Time begin = absl::Now();
+    absl::StatusOr<Batch> batch = NextBatch();
+    SS_RETURN_IF_ERROR(AgreeOnStatus(mesh_.world(), batch.status()));
+    const double lr =
+        LearningRate(config_.schedule, progress_.consumed_samples);
+    SS_ASSIGN_OR_RETURN(const StepResult result,
+                        model_.Step(*batch, lr, progress_.step + 1));
+    ++progress_.step;
+    progress_.consumed_samples += config_.global_batch_size;
+    if (mesh_.world().rank() != 0) return absl::OkStatus();
+    const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
+    const auto tokens =
+        static_cast<double>(config_.global_batch_size * config_.seq_length);
+    return log_.Add({.iteration = progress_.step,
+                     .consumed_samples = progress_.consumed_samples,
+                     .loss = result.loss,
+                     .grad_norm = result.grad_norm,
+                     .learning_rate = lr,
+                     .elapsed_ms = 1e3 * seconds,
+                     .tokens_per_s = tokens / seconds});
+  }
+
+  bool IsSaveDue() const {
+    if (!options_.save_run_dir.has_value()) return false;
+    return progress_.step == options_.train_iters ||
+           (options_.save_interval > 0 &&
+            progress_.step % options_.save_interval == 0);
+  }
+
+  absl::Status Save() {
+    const absl::Time begin = absl::Now();
+    const StoredRun run{.config = config_,
+                        .progress = progress_,
+                        .data = DataIdentity(*options_.data,
+                                             options_.data_order,
+                                             config_.seed)};
+    SS_RETURN_IF_ERROR(checkpointing_.Save(
+        *options_.save_run_dir, progress_.step, ToState(run),
+        ToRecord(options_.layout, options_.micro_batch_size),
+        options_.replace_steps));
+    Print(absl::StrFormat("saved %s/%s in %.2f s", *options_.save_run_dir,
+                          ckpt::StepName(progress_.step),
+                          absl::ToDoubleSeconds(absl::Now() - begin)));
+    return absl::OkStatus();
+  }
+
+  Mesh& mesh_;
+  const TrainOptions& options_;
+  const RunConfig& config_;
+  RunLog& log_;
+  RankModel model_;
+  Checkpointing checkpointing_;
+  SampleOrder order_;
+  RunProgress progress_;
+};
+
+}  // namespace
+
+absl::Status Train(Communicator& world, const TrainOptions& options) {
+  absl::StatusOr<std::unique_ptr<RunLog>> log = RunLog::Open(
+      world.rank() == 0 ? options.log_jsonl : std::nullopt,
+      options.log_interval, options.train_iters, options.print);
+  SS_RETURN_IF_ERROR(AgreeOnStatus(world, log.status()));
+  SS_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Mesh> mesh,
+      Mesh::Create(world, options.config.model, options.layout));
+  return Trainer(*mesh, options, **log).Run();
+}
+
+}  // namespace shardshift::trainer

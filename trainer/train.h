@@ -1,0 +1,58 @@
+// A training run: the loop over iterations on every rank, its log and saves.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_TRAINER_TRAIN_H_
+#define SHARDSHIFT_TRAINER_TRAIN_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "kernels/isa.h"
+#include "reshard/layout/layout.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/data/sample_order.h"
+#include "trainer/data/token_source.h"
+#include "trainer/run_config.h"
+
+namespace shardshift::trainer {
+
+struct TrainOptions {
+  RunConfig config;
+  RunProgress start;  // zeros for a new run
+  reshard::Layout layout;
+  int64_t micro_batch_size = 1;
+  int64_t train_iters = 0;
+  kernels::Isa isa = kernels::Isa::kScalar;
+
+  // Shared by all rank threads.
+  std::shared_ptr<const TokenSource> data;
+  DataOrder data_order = DataOrder::kShuffled;
+
+  // The step directory to start from; nullopt: initial weights.
+  std::optional<std::string> load_step_dir;
+
+  std::optional<std::string> save_run_dir;
+  // Iterations between saves; 0: only after the last.
+  int64_t save_interval = 0;
+  // Whether a step that is there already may be replaced: only where the run
+  // goes on from an earlier step of the same directory.
+  bool replace_steps = false;
+
+  int64_t log_interval = 1;
+  std::optional<std::string> log_jsonl;
+  // Gets whole lines for a person, on rank 0.
+  std::function<void(const std::string&)> print;
+};
+
+// The part of one rank. Collective over `world`.
+// REQUIRES: Validate(config, layout, micro_batch_size) is OK and world has the
+// layout's size.
+// Errors: those of data, load and save, on all ranks.
+absl::Status Train(Communicator& world, const TrainOptions& options);
+
+}  // namespace shardshift::trainer
+
+#endif  // SHARDSHIFT_TRAINER_TRAIN_H_
