@@ -118,10 +118,4 @@ void CombineLeaves(std::span<const float* const> values, int64_t count,
   CombineNodes({0, static_cast<int64_t>(leaves.size())}, leaves, count, out);
 }
 
-float TreeSum(std::span<const float> leaves) {
-  if (leaves.size() == 1) return leaves[0];
-  const int64_t split = SplitPoint({0, static_cast<int64_t>(leaves.size())});
-  return TreeSum(leaves.first(split)) + TreeSum(leaves.subspan(split));
-}
-
 }  // namespace shardshift::kernels

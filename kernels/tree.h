@@ -54,10 +54,6 @@ void CombineNodes(const TreeNode& root, std::span<const NodeValue> values,
 void CombineLeaves(std::span<const float* const> values, int64_t count,
                    float* out);
 
-// Reads as TreeSum({a,b,c}) = (a+b)+c: the tree over a few scalars.
-// REQUIRES: at least one leaf.
-float TreeSum(std::span<const float> leaves);
-
 }  // namespace shardshift::kernels
 
 #endif  // SHARDSHIFT_KERNELS_TREE_H_

@@ -2,6 +2,7 @@
 #include "kernels/cpu/scratch.h"
 
 #include <cstddef>
+#include <memory>
 #include <new>
 
 namespace shardshift::kernels {
@@ -9,39 +10,27 @@ namespace {
 
 constexpr std::align_val_t kAlignment{64};
 
-class Scratch {
- public:
-  Scratch() = default;
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() { Free(); }
+struct AlignedDelete {
+  void operator()(float* data) const { ::operator delete(data, kAlignment); }
+};
 
-  float* Reserve(int64_t count) {
-    if (count > count_) {
-      Free();
-      data_ = static_cast<float*>(::operator new(
-          static_cast<std::size_t>(count) * sizeof(float), kAlignment));
-      count_ = count;
-    }
-    return data_;
-  }
-
- private:
-  void Free() {
-    ::operator delete(data_, kAlignment);
-    data_ = nullptr;
-    count_ = 0;
-  }
-
-  float* data_ = nullptr;
-  int64_t count_ = 0;
+struct Scratch {
+  std::unique_ptr<float, AlignedDelete> data;
+  int64_t count = 0;
 };
 
 }  // namespace
 
 float* ThreadScratch(int64_t count) {
   thread_local Scratch scratch;
-  return scratch.Reserve(count);
+  if (count > scratch.count) {
+    const auto bytes = static_cast<std::size_t>(count) * sizeof(float);
+    // The old memory goes first: both together might not fit.
+    scratch.data.reset();
+    scratch.data.reset(static_cast<float*>(::operator new(bytes, kAlignment)));
+    scratch.count = count;
+  }
+  return scratch.data.get();
 }
 
 }  // namespace shardshift::kernels

@@ -31,6 +31,7 @@ inline std::vector<float> Normals(std::string_view name, int64_t count) {
 
 inline std::vector<uint32_t> Bits(const std::vector<float>& values) {
   std::vector<uint32_t> bits;
+  bits.reserve(values.size());
   for (const float value : values)
     bits.push_back(std::bit_cast<uint32_t>(value));
   return bits;

@@ -147,12 +147,5 @@ TEST(CombineNodes, MayWriteOverAnyOfItsValues) {
   }
 }
 
-TEST(TreeSum, AddsNeighboursFirst) {
-  for (int64_t n = 1; n <= 20; ++n) {
-    const std::vector<float> leaves = Normals("leaves", n);
-    EXPECT_EQ(TreeSum(leaves), SumByLevels(leaves)) << n;
-  }
-}
-
 }  // namespace
 }  // namespace shardshift::kernels
