@@ -127,6 +127,15 @@ TEST(CrossEntropy, IgnoresPaddingColumns) {
             Bits(before));
 }
 
+TEST(RowMax, TurnsNegativeZeroIntoZero) {
+  const float logits[2] = {-0.0F, -1.0F};
+  for (const Isa isa : {Isa::kScalar, DetectIsa()}) {
+    float max = 1;
+    KernelsFor(isa).row_max({{logits, 1, 2, 0, 2}, &max});
+    EXPECT_EQ(std::bit_cast<uint32_t>(max), 0U);
+  }
+}
+
 TEST(RowMax, IsMinusInfinityWithoutValidColumns) {
   const float logit = 5;
   float max = 0;
