@@ -30,6 +30,8 @@ float* ThreadScratch(int64_t count) {
     scratch.data.reset(static_cast<float*>(::operator new(bytes, kAlignment)));
     scratch.count = count;
   }
+  // The analyzer does not see that reset() put the new memory in place.
+  // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDelete)
   return scratch.data.get();
 }
 
