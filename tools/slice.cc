@@ -37,12 +37,15 @@ absl::StatusOr<Range> ParseRange(absl::string_view text, int64_t extent) {
     return absl::InvalidArgumentError(
         absl::StrCat("slice \"", text, "\": expected an index or begin:end"));
   }
-  const Range range = {*begin, is_index ? *begin + 1 : *end, is_index};
-  if (range.begin < 0 || range.begin > range.end || range.end > extent) {
+  // Checked before begin + 1 is formed, which might overflow.
+  const int64_t max_begin = is_index ? extent - 1 : extent;
+  const bool is_inside = *begin >= 0 && *begin <= max_begin && *end <= extent &&
+                         (is_index || *begin <= *end);
+  if (!is_inside) {
     return absl::OutOfRangeError(absl::StrCat(
         "slice \"", text, "\" is not within the dim's extent ", extent));
   }
-  return range;
+  return Range{*begin, is_index ? *begin + 1 : *end, is_index};
 }
 
 }  // namespace

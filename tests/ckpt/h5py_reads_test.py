@@ -1,6 +1,6 @@
 """h5py alone reads whole tensors, with true values, through index.h5.
 
-Usage: h5py_reads_test.py WRITER, the program made of h5py_sample.cc.
+Usage: h5py_reads_test.py WRITER, the program made of python_sample.cc.
 SPDX-License-Identifier: Apache-2.0
 """
 import os

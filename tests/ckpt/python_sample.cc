@@ -1,17 +1,21 @@
-// Writes the checkpoint that h5py_reads_test.py reads: element i of a tensor
-// has the value i % 100 in its dtype (BOOL its lowest bit, C64 v - v*i).
+// Writes the checkpoint that tests in Python read: element i of a tensor has
+// the value i % 100 in its dtype (BOOL its lowest bit, C64 v - v*i).
+//   python_sample RUN [--changed]
+// --changed: t.F32's elements [1,2] and [2,2] are larger by 1 and 3, t.U64's
+// empty tensor has another shape, its scalar another role; another state.
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <cstring>
 #include <iostream>
 #include <memory>
 
-#include "absl/strings/ascii.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/writer.h"
 
 namespace shardshift::ckpt {
 namespace {
+
+constexpr char kMatrix[] = "matrix%b";
 
 template <typename T>
 void Put(T value, std::vector<std::byte>& out) {
@@ -58,44 +62,61 @@ void PutValue(DType dtype, int value, std::vector<std::byte>& out) {
   }
 }
 
-// The columns [begin, end) of a [5,9] tensor; every value of other shapes.
+// What --changed adds to the element at row-major index `i` of t.F32.
+int64_t Change(int64_t i) { return i == 11 ? 1 : i == 20 ? 3 : 0; }
+
 absl::Status AppendBox(PartWriter& writer, int64_t index,
-                       const FragmentSpec& spec) {
+                       const FragmentSpec& spec, bool changed) {
   std::vector<std::byte> bytes;
-  const bool is_matrix = spec.shape.size() == 2;
-  const int64_t width = is_matrix ? spec.box.extent[1] : 1;
+  const bool is_matrix = spec.role == kMatrix;
   for (int64_t i = 0; i < NumElements(spec.box); ++i) {
-    const int64_t global =
-        is_matrix ? i / width * 9 + spec.box.start[1] + i % width : i;
-    PutValue(spec.dtype, static_cast<int>(global % 100), bytes);
+    int64_t global = i;
+    if (is_matrix) {
+      const int64_t width = spec.box.extent[1];
+      global = i / width * 9 + spec.box.start[1] + i % width;
+    }
+    int64_t value = global % 100;
+    if (changed && is_matrix && spec.dtype == DType::kF32) {
+      value += Change(global);
+    }
+    PutValue(spec.dtype, static_cast<int>(value), bytes);
   }
   return writer.Append(index, bytes);
 }
 
-absl::Status Write(const std::string& run_dir) {
+// Matrices are cut into columns 0 to 3 and 4 to 8; the rest is in part 0.
+std::vector<FragmentSpec> SpecsOfPart(int64_t part, bool changed) {
+  const Box columns = part == 0 ? Box{{0, 0}, {5, 4}} : Box{{0, 4}, {5, 5}};
+  std::vector<FragmentSpec> specs;
+  for (int d = 0; d < kNumDTypes; ++d) {
+    const auto dtype = static_cast<DType>(d);
+    const bool is_other = changed && dtype == DType::kU64;
+    const std::string name = "t." + std::string(Name(dtype));
+    specs.push_back({name, kMatrix, dtype, {5, 9}, columns});
+    if (part != 0) continue;
+    specs.push_back({name, is_other ? "scalar2" : "scalar", dtype, {}, {}});
+    const Shape empty = {0, is_other ? 4 : 3};
+    specs.push_back({name, "empty", dtype, empty, WholeBox(empty)});
+  }
+  return specs;
+}
+
+absl::Status Write(const std::string& run_dir, bool changed) {
   SS_ASSIGN_OR_RETURN(const std::string partial, BeginCheckpoint(run_dir, 1));
   std::vector<PartReceipt> receipts;
   for (int64_t part = 0; part < 2; ++part) {
-    const Box columns = part == 0 ? Box{{0, 0}, {5, 4}} : Box{{0, 4}, {5, 5}};
-    std::vector<FragmentSpec> specs;
-    for (int d = 0; d < kNumDTypes; ++d) {
-      const auto dtype = static_cast<DType>(d);
-      const std::string name = "t." + std::string(Name(dtype));
-      specs.push_back({name, "matrix%b", dtype, {5, 9}, columns});
-      if (part == 0) {
-        specs.push_back({name, "scalar", dtype, {}, {}});
-        specs.push_back({name, "empty", dtype, {0, 3}, WholeBox({0, 3})});
-      }
-    }
+    const std::vector<FragmentSpec> specs = SpecsOfPart(part, changed);
     SS_ASSIGN_OR_RETURN(const std::unique_ptr<PartWriter> writer,
                         PartWriter::Create(partial, part, specs));
     for (size_t i = 0; i < specs.size(); ++i) {
-      SS_RETURN_IF_ERROR(AppendBox(*writer, static_cast<int64_t>(i), specs[i]));
+      SS_RETURN_IF_ERROR(
+          AppendBox(*writer, static_cast<int64_t>(i), specs[i], changed));
     }
     SS_ASSIGN_OR_RETURN(PartReceipt receipt, writer->Close());
     receipts.push_back(std::move(receipt));
   }
-  return CommitCheckpoint(run_dir, 1, receipts, R"({"step":1})", "",
+  return CommitCheckpoint(run_dir, 1, receipts,
+                          changed ? R"({"step":2})" : R"({"step":1})", "",
                           /*replace_existing=*/false);
 }
 
@@ -103,8 +124,9 @@ absl::Status Write(const std::string& run_dir) {
 }  // namespace shardshift::ckpt
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
-  const absl::Status status = shardshift::ckpt::Write(argv[1]);
+  const bool changed = argc == 3 && std::string(argv[2]) == "--changed";
+  if (argc != 2 && !changed) return 2;
+  const absl::Status status = shardshift::ckpt::Write(argv[1], changed);
   if (!status.ok()) std::cerr << status.ToString() << std::endl;
   return status.ok() ? 0 : 1;
 }
