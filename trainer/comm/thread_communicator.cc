@@ -242,8 +242,9 @@ absl::StatusOr<std::unique_ptr<Communicator>> ThreadCommunicator::DoSplit(
     rank_in_part =
         static_cast<int>(std::ranges::find(ranks, rank()) - ranks.begin());
     if (color >= 0 && rank_in_part == 0) {
-      std::vector<int> members;
-      for (int r : ranks) members.push_back(group_->world_rank(r));
+      std::vector<int> members(ranks.size());
+      std::ranges::transform(ranks, members.begin(),
+                             [&](int r) { return group_->world_rank(r); });
       part = std::make_shared<ThreadGroup>(&group_->world(), std::string(name),
                                            std::move(members));
     }

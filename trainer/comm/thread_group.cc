@@ -187,7 +187,7 @@ absl::StatusOr<std::vector<std::byte>> ThreadGroup::Take(
 absl::Status ThreadGroup::TimedOut(int rank, CommKind kind,
                                    absl::Duration timeout,
                                    absl::string_view awaited) {
-  const auto status = absl::DeadlineExceededError(
+  absl::Status status = absl::DeadlineExceededError(
       absl::StrCat(Describe(kind), ": waited ", absl::FormatDuration(timeout),
                    " for ", awaited));
   world_->Fail(world_rank(rank), status);

@@ -22,7 +22,8 @@ constexpr int32_t kEndOfDocument = -1;
 // Appends to a new file through a buffer.
 class IndexedDatasetWriter::Stream {
  public:
-  static absl::StatusOr<std::unique_ptr<Stream>> Create(std::string path) {
+  static absl::StatusOr<std::unique_ptr<Stream>> Create(
+      const std::string& path) {
     // A leftover of a run that was killed.
     SS_RETURN_IF_ERROR(ckpt::RemoveTree(path));
     SS_ASSIGN_OR_RETURN(ckpt::File file, ckpt::File::Create(path));
