@@ -12,8 +12,11 @@ namespace {
 
 using nlohmann::json;
 
-// Bounds every product of two extents far below the range of int64_t.
 constexpr int64_t kMaxExtent = int64_t{1} << 31;
+// What a stored model may ask of memory for its list of tensors.
+constexpr int64_t kMaxLayers = int64_t{1} << 16;
+// Keeps every count of elements or bytes within int64_t.
+constexpr double kMaxElements = 0x1p56;
 
 // Calls visit(key, member) for every stored field but the two enumerations.
 template <typename Model, typename Visitor>
@@ -58,6 +61,20 @@ absl::StatusOr<std::string> StringField(const json& object,
   return it->get<std::string>();
 }
 
+// An upper bound of the model's elements, in floating point: the exact product
+// may overflow.
+double ElementsAtMost(const ModelConfig& model) {
+  const auto hidden = static_cast<double>(model.hidden_size);
+  const auto heads = static_cast<double>(model.num_attention_heads) *
+                     static_cast<double>(model.kv_channels);
+  const auto ffn = static_cast<double>(model.ffn_hidden_size);
+  const double matrices = hidden * (4 * heads + 3 * ffn);
+  const double vectors = 8 * (hidden + heads + ffn);
+  return static_cast<double>(model.num_layers) * (matrices + vectors) +
+         hidden * (2 * static_cast<double>(model.padded_vocab_size) +
+                   static_cast<double>(model.max_position_embeddings) + 2);
+}
+
 }  // namespace
 
 absl::Status Validate(const ModelConfig& model) {
@@ -71,6 +88,15 @@ absl::Status Validate(const ModelConfig& model) {
     }
   });
   SS_RETURN_IF_ERROR(status);
+  if (model.num_layers > kMaxLayers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "num_layers is ", model.num_layers, ", expected 1 to ", kMaxLayers));
+  }
+  if (ElementsAtMost(model) > kMaxElements) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the model has about ", ElementsAtMost(model),
+        " parameters, expected at most ", kMaxElements, "; check the sizes"));
+  }
   if (model.num_attention_heads % model.num_query_groups != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "num_query_groups ", model.num_query_groups,
