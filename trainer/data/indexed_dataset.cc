@@ -32,6 +32,7 @@ absl::StatusOr<int64_t> ReadAs(const ckpt::File& file, int64_t begin,
   SS_RETURN_IF_ERROR(
       ReadArray(file, begin * int64_t{sizeof(T)}, std::span(raw)));
   for (size_t i = 0; i < raw.size(); ++i) {
+    // NOLINTNEXTLINE(bugprone-signed-char-misuse): a number, no character.
     const int64_t token = raw[i];
     if (token < 0 || token >= vocab_size) return static_cast<int64_t>(i);
     tokens[i] = static_cast<int32_t>(token);
