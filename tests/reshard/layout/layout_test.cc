@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reshard/layout/layout.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/reshard/sample.h"
+#include "tests/testutil/status_matchers.h"
+
+namespace shardshift::reshard {
+namespace {
+
+using ::testing::HasSubstr;
+using Groups = std::vector<std::vector<int64_t>>;
+
+// The ranks that agree in all coordinates but those that `erase` blanks.
+template <typename Erase>
+Groups GroupsOf(const Layout& layout, Erase erase) {
+  std::vector<RankCoordinates> keys;
+  Groups groups;
+  for (int64_t rank = 0; rank < layout.world_size(); ++rank) {
+    RankCoordinates key = CoordinatesOf(layout, rank);
+    erase(key);
+    const auto at = std::find(keys.begin(), keys.end(), key) - keys.begin();
+    if (at == static_cast<ptrdiff_t>(keys.size())) {
+      keys.push_back(key);
+      groups.emplace_back();
+    }
+    groups[at].push_back(rank);
+  }
+  return groups;
+}
+
+// parallel-layout.md 1.3: world 16, TP 2, PP 2, DP 4.
+constexpr Layout kWorked = {.tensor = 2, .pipeline = 2, .data = 4};
+
+TEST(RankOrder, IsMegatronsInTheWorkedExample) {
+  EXPECT_EQ(GroupsOf(kWorked, [](RankCoordinates& c) { c.tensor = 0; }),
+            (Groups{{0, 1},
+                    {2, 3},
+                    {4, 5},
+                    {6, 7},
+                    {8, 9},
+                    {10, 11},
+                    {12, 13},
+                    {14, 15}}));
+  EXPECT_EQ(
+      GroupsOf(kWorked, [](RankCoordinates& c) { c.data = 0; }),
+      (Groups{{0, 2, 4, 6}, {1, 3, 5, 7}, {8, 10, 12, 14}, {9, 11, 13, 15}}));
+  EXPECT_EQ(GroupsOf(kWorked, [](RankCoordinates& c) { c.pipeline = 0; }),
+            (Groups{{0, 8},
+                    {1, 9},
+                    {2, 10},
+                    {3, 11},
+                    {4, 12},
+                    {5, 13},
+                    {6, 14},
+                    {7, 15}}));
+  EXPECT_EQ(
+      GroupsOf(kWorked, [](RankCoordinates& c) { c.tensor = c.pipeline = 0; }),
+      (Groups{{0, 1, 8, 9}, {2, 3, 10, 11}, {4, 5, 12, 13}, {6, 7, 14, 15}}));
+}
+
+TEST(RankOrder, InvertsExactly) {
+  for (int64_t tensor = 1; tensor <= 4; ++tensor) {
+    for (int64_t pipeline = 1; pipeline <= 3; ++pipeline) {
+      for (int64_t data = 1; data <= 3; ++data) {
+        const Layout layout = {tensor, pipeline, data};
+        for (int64_t rank = 0; rank < layout.world_size(); ++rank) {
+          const RankCoordinates at = CoordinatesOf(layout, rank);
+          EXPECT_LT(at.tensor, tensor);
+          EXPECT_LT(at.pipeline, pipeline);
+          EXPECT_LT(at.data, data);
+          EXPECT_EQ(RankOf(layout, at), rank) << ToString(layout);
+        }
+      }
+    }
+  }
+}
+
+TEST(LayersOfStage, HandsOutEveryLayerOnceInOrder) {
+  ModelConfig model = GptModel();
+  model.num_layers = 12;
+  for (const int64_t pipeline : {1, 2, 3, 4, 6, 12}) {
+    int64_t next = 0;
+    for (int64_t stage = 0; stage < pipeline; ++stage) {
+      const LayerRange layers =
+          LayersOfStage(model, {.pipeline = pipeline}, stage);
+      EXPECT_EQ(layers.begin, next);
+      EXPECT_EQ(layers.end - layers.begin, 12 / pipeline);
+      next = layers.end;
+    }
+    EXPECT_EQ(next, 12);
+  }
+}
+
+struct Refusal {
+  ModelConfig model;
+  Layout layout;
+  std::vector<std::string> words;
+};
+
+// LlamaModel with other heads, groups and feed-forward width.
+ModelConfig Widths(int64_t heads, int64_t groups, int64_t ffn,
+                   int64_t padded_vocab = 264) {
+  ModelConfig model = LlamaModel();
+  model.num_attention_heads = heads;
+  model.num_query_groups = groups;
+  model.ffn_hidden_size = ffn;
+  model.padded_vocab_size = padded_vocab;
+  return model;
+}
+
+ModelConfig Layers(int64_t layers) {
+  ModelConfig model = GptModel();
+  model.num_layers = layers;
+  return model;
+}
+
+TEST(ValidateLayout, NamesTheFlagAndTheNumbersThatDoNotFit) {
+  const std::string tp = "--tensor-model-parallel-size";
+  const std::string pp = "--pipeline-model-parallel-size";
+  const Layout tp3 = {.tensor = 3};
+  const std::vector<Refusal> refusals = {
+      {GptModel(), {.tensor = 0}, {tp + " is 0"}},
+      {GptModel(), {.pipeline = -1}, {pp + " is -1"}},
+      {GptModel(), {.data = 0}, {"--data-parallel-size is 0"}},
+      {GptModel(), {.data = (1 << 20) + 1}, {"--data-parallel-size"}},
+      {GptModel(),
+       {.tensor = 2, .data = 1 << 20},
+       {"2097152 ranks", "TP2 PP1 DP1048576"}},
+      {GptModel(), tp3, {"--num-attention-heads 4", tp + " 3"}},
+      {Widths(12, 2, 24), tp3, {"--num-query-groups 2", tp + " 3"}},
+      {Widths(6, 3, 23), tp3, {"--ffn-hidden-size 23", tp + " 3"}},
+      {Widths(6, 3, 24, 265), tp3, {"padded vocabulary size 265", tp + " 3"}},
+      {Layers(30), {.pipeline = 4}, {"--num-layers 30", pp + " 4"}},
+      {Layers(5), {.pipeline = 2}, {"--num-layers 5", pp + " 2"}},
+      {Layers(2), {.pipeline = 4}, {"--num-layers 2", pp + " 4"}},
+  };
+  for (const Refusal& refusal : refusals) {
+    const absl::Status status = Validate(refusal.model, refusal.layout);
+    for (const std::string& word : refusal.words) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
+                                   HasSubstr(word)));
+    }
+  }
+}
+
+TEST(ValidateLayout, RefusesFusedRowsThatDoNotSplitEvenly) {
+  // 8 heads and 1 group of odd width: (8 + 2) * 1 rows over 4 ranks.
+  ModelConfig model = Widths(8, 1, 24);
+  model.position_embedding = PositionEmbedding::kLearnedAbsolute;
+  model.kv_channels = 1;
+  EXPECT_THAT(Validate(model, {.tensor = 4}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("fused QKV width 10")));
+  model.kv_channels = 2;
+  EXPECT_OK(Validate(model, {.tensor = 4}));
+}
+
+TEST(ValidateLayout, TakesFewerGroupsThanRanks) {
+  EXPECT_OK(Validate(LlamaModel(), {.tensor = 4}));
+}
+
+TEST(ValidateLayout, RefusesAModelThatCannotBe) {
+  ModelConfig model = GptModel();
+  model.num_query_groups = 0;
+  EXPECT_THAT(Validate(model, {}), StatusIs(absl::StatusCode::kInvalidArgument,
+                                            HasSubstr("num_query_groups")));
+}
+
+TEST(LayoutJson, RoundTripsAndRecordsTheBucketSize) {
+  const Layout layout = {
+      .tensor = 2, .pipeline = 3, .data = 50, .distributed_optimizer = true};
+  const nlohmann::json json = ToJson(layout);
+  EXPECT_EQ(json["bucket_size"], 50'000'000);
+  EXPECT_EQ(ToJson(Layout{})["bucket_size"], 40'000'000);
+  ASSERT_OK_AND_ASSIGN(const Layout read, LayoutFromJson(json));
+  EXPECT_EQ(read, layout);
+}
+
+TEST(LayoutJson, RefusesWhatIsMissingOrMistyped) {
+  const nlohmann::json whole = ToJson(Layout{});
+  const auto refused = [](const nlohmann::json& json) {
+    EXPECT_THAT(LayoutFromJson(json),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("layout")))
+        << json;
+  };
+  refused(nlohmann::json());
+  refused(nlohmann::json::array());
+  for (const char* key :
+       {"tensor_model_parallel_size", "pipeline_model_parallel_size",
+        "data_parallel_size", "use_distributed_optimizer"}) {
+    nlohmann::json json = whole;
+    json[key] = "2";
+    refused(json);
+    json[key] = 1.5;
+    refused(json);
+    json.erase(key);
+    refused(json);
+  }
+}
+
+TEST(LayoutText, NamesTheAxes) {
+  EXPECT_EQ(ToString(kWorked), "TP2 PP2 DP4");
+  EXPECT_EQ(ToString(Layout{.data = 2, .distributed_optimizer = true}),
+            "TP1 PP1 DP2 distributed-optimizer");
+}
+
+}  // namespace
+}  // namespace shardshift::reshard

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reshard/layout/model_config.h"
+
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/reshard/sample.h"
+#include "tests/testutil/status_matchers.h"
+
+namespace shardshift::reshard {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(ModelConfigJson, RoundTrips) {
+  std::mt19937 random(1);
+  std::vector<ModelConfig> models = {GptModel(), LlamaModel()};
+  for (int i = 0; i < 50; ++i) models.push_back(RandomModel(random));
+  for (const ModelConfig& model : models) {
+    const std::string text = ToJson(model).dump();
+    ASSERT_OK_AND_ASSIGN(const ModelConfig read,
+                         ModelFromJson(nlohmann::json::parse(text)));
+    EXPECT_EQ(read, model) << text;
+  }
+}
+
+TEST(ModelConfigJson, KeepsEveryBitOfItsNumbers) {
+  ModelConfig model = GptModel();
+  model.norm_epsilon = 0.1 + 0.2;
+  model.rotary_base = 1e6 / 3;
+  ASSERT_OK_AND_ASSIGN(
+      const ModelConfig read,
+      ModelFromJson(nlohmann::json::parse(ToJson(model).dump())));
+  EXPECT_EQ(read, model);
+}
+
+TEST(ModelConfigJson, RefusesEachMissingKeyByName) {
+  const nlohmann::json whole = ToJson(LlamaModel());
+  for (const auto& [key, value] : whole.items()) {
+    nlohmann::json json = whole;
+    json.erase(key);
+    EXPECT_THAT(ModelFromJson(json), StatusIs(absl::StatusCode::kDataLoss,
+                                              AllOf(HasSubstr("model." + key),
+                                                    HasSubstr("is missing"))));
+  }
+}
+
+TEST(ModelConfigJson, RefusesEachMistypedKeyByName) {
+  const nlohmann::json whole = ToJson(LlamaModel());
+  for (const auto& [key, value] : whole.items()) {
+    nlohmann::json json = whole;
+    json[key] = nlohmann::json::array();
+    EXPECT_THAT(ModelFromJson(json), StatusIs(absl::StatusCode::kDataLoss,
+                                              HasSubstr("model." + key)));
+  }
+}
+
+TEST(ModelConfigJson, RefusesAFractionOfALayer) {
+  nlohmann::json json = ToJson(GptModel());
+  json["num_layers"] = 2.5;
+  EXPECT_THAT(ModelFromJson(json), StatusIs(absl::StatusCode::kDataLoss,
+                                            HasSubstr("model.num_layers")));
+}
+
+TEST(ModelConfigJson, RefusesUnknownNames) {
+  for (const char* key : {"normalization", "position_embedding_type", "gelu"}) {
+    nlohmann::json json = ToJson(GptModel());
+    json[key] = "other";
+    EXPECT_THAT(ModelFromJson(json),
+                StatusIs(absl::StatusCode::kDataLoss,
+                         HasSubstr(std::string(key) + " \"other\"")));
+  }
+}
+
+TEST(ModelConfigJson, RefusesAKeyItDoesNotKnow) {
+  nlohmann::json json = ToJson(GptModel());
+  json["num_experts"] = 8;
+  EXPECT_THAT(ModelFromJson(json), StatusIs(absl::StatusCode::kDataLoss,
+                                            HasSubstr("another version")));
+}
+
+TEST(ModelConfigJson, RefusesWhatIsNoObject) {
+  for (const nlohmann::json& json :
+       {nlohmann::json(), nlohmann::json(7), nlohmann::json::array()}) {
+    EXPECT_THAT(ModelFromJson(json), StatusIs(absl::StatusCode::kDataLoss,
+                                              HasSubstr("not an object")));
+  }
+}
+
+TEST(ModelConfigJson, RefusesAModelThatCannotBe) {
+  nlohmann::json json = ToJson(GptModel());
+  json["padded_vocab_size"] = 250;
+  EXPECT_THAT(ModelFromJson(json), StatusIs(absl::StatusCode::kInvalidArgument,
+                                            HasSubstr("padded_vocab_size")));
+}
+
+TEST(ValidateModel, TakesBothKinds) {
+  EXPECT_OK(Validate(GptModel()));
+  EXPECT_OK(Validate(LlamaModel()));
+}
+
+TEST(ValidateModel, RefusesExtentsOutOfRange) {
+  using Member = int64_t ModelConfig::*;
+  const std::vector<std::pair<const char*, Member>> extents = {
+      {"num_layers", &ModelConfig::num_layers},
+      {"hidden_size", &ModelConfig::hidden_size},
+      {"ffn_hidden_size", &ModelConfig::ffn_hidden_size},
+      {"num_attention_heads", &ModelConfig::num_attention_heads},
+      {"num_query_groups", &ModelConfig::num_query_groups},
+      {"kv_channels", &ModelConfig::kv_channels},
+      {"vocab_size", &ModelConfig::vocab_size},
+      {"padded_vocab_size", &ModelConfig::padded_vocab_size},
+      {"max_position_embeddings", &ModelConfig::max_position_embeddings}};
+  for (const auto& [name, member] : extents) {
+    for (const int64_t bad : {int64_t{0}, int64_t{-1}, (int64_t{1} << 31) + 1,
+                              std::numeric_limits<int64_t>::max()}) {
+      ModelConfig model = GptModel();
+      model.*member = bad;
+      EXPECT_THAT(Validate(model),
+                  StatusIs(absl::StatusCode::kInvalidArgument,
+                           HasSubstr(std::string(name) + " is ")))
+          << bad;
+    }
+  }
+}
+
+TEST(ValidateModel, RefusesGroupsThatDoNotDivideTheHeads) {
+  ModelConfig model = GptModel();
+  model.num_query_groups = 3;
+  EXPECT_THAT(Validate(model),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("num_query_groups 3"),
+                             HasSubstr("num_attention_heads 4"))));
+}
+
+TEST(ValidateModel, RefusesAPaddedVocabularyBelowTheTrueOne) {
+  ModelConfig model = GptModel();
+  model.padded_vocab_size = model.vocab_size;
+  EXPECT_OK(Validate(model));
+  --model.padded_vocab_size;
+  EXPECT_THAT(Validate(model), StatusIs(absl::StatusCode::kInvalidArgument,
+                                        HasSubstr("padded_vocab_size 250")));
+}
+
+TEST(ValidateModel, RefusesAnOddHeadOnlyUnderRope) {
+  ModelConfig model = GptModel();
+  model.kv_channels = 3;
+  EXPECT_OK(Validate(model));
+  model.position_embedding = PositionEmbedding::kRope;
+  EXPECT_THAT(Validate(model), StatusIs(absl::StatusCode::kInvalidArgument,
+                                        HasSubstr("kv_channels is 3")));
+}
+
+TEST(ValidateModel, RefusesConstantsThatAreNotAboveZero) {
+  using Member = double ModelConfig::*;
+  const std::vector<std::pair<const char*, Member>> constants = {
+      {"norm_epsilon", &ModelConfig::norm_epsilon},
+      {"rotary_base", &ModelConfig::rotary_base}};
+  for (const auto& [name, member] : constants) {
+    for (const double bad : {0.0, -1.0, std::numeric_limits<double>::infinity(),
+                             std::numeric_limits<double>::quiet_NaN()}) {
+      ModelConfig model = GptModel();
+      model.*member = bad;
+      EXPECT_THAT(Validate(model),
+                  StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(name)))
+          << bad;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shardshift::reshard
