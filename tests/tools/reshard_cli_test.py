@@ -1,0 +1,214 @@
+"""The `reshard` program and `ckpt synth`: exit codes, messages, values.
+
+Usage: reshard_cli_test.py RESHARD CKPT
+SPDX-License-Identifier: Apache-2.0
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import h5py
+import numpy
+
+RESHARD, CKPT = sys.argv[1:3]
+GPT = ["--num-layers", "4", "--hidden-size", "16", "--num-attention-heads", "4",
+       "--max-position-embeddings", "32", "--seq-length", "32",
+       "--vocab-size", "251", "--make-vocab-size-divisible-by", "1",
+       "--global-batch-size", "12"]
+LLAMA = GPT + ["--swiglu", "--ffn-hidden-size", "24",
+               "--disable-bias-linear", "--normalization",
+               "RMSNorm", "--position-embedding-type", "rope",
+               "--group-query-attention", "--num-query-groups", "2",
+               "--untie-embeddings-and-output-weights"]
+LAYOUTS = [
+    [],
+    ["--tensor-model-parallel-size", "4", "--data-parallel-size", "3",
+     "--use-distributed-optimizer"],
+    ["--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2",
+     "--data-parallel-size", "2"],
+]
+ROLES = ("master", "exp_avg", "exp_avg_sq")
+
+
+def mix(x):
+    """The finaliser of splitmix64."""
+    x = x + numpy.uint64(0x9e3779b97f4a7c15)
+    x = (x ^ (x >> numpy.uint64(30))) * numpy.uint64(0xbf58476d1ce4e5b9)
+    x = (x ^ (x >> numpy.uint64(27))) * numpy.uint64(0x94d049bb133111eb)
+    return x ^ (x >> numpy.uint64(31))
+
+
+def synth_values(tensor, role, shape):
+    key = numpy.zeros(1, "uint64")
+    for byte in f"{tensor}/{role}".encode():
+        key = mix(key ^ numpy.uint64(byte))
+    index = numpy.arange(int(numpy.prod(shape)), dtype="uint64")
+    bits = mix(key + index) >> numpy.uint64(40)
+    values = bits.astype("float32") * numpy.float32(2**-23) - numpy.float32(1)
+    return (abs(values) if role == "exp_avg_sq" else values).reshape(shape)
+
+
+class ReshardTest(unittest.TestCase):
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.directory)
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def done(self, *args):
+        done = subprocess.run(args, capture_output=True, check=False)
+        self.assertEqual(done.returncode, 0, (args, done.stderr))
+        return done.stdout.decode()
+
+    def refused(self, *args, code=2, says=()):
+        done = subprocess.run(args, capture_output=True, check=False)
+        err = done.stderr.decode()
+        self.assertEqual(done.returncode, code, (args, err))
+        self.assertTrue(err.startswith("error: "), err)
+        for word in says:
+            self.assertIn(word, err)
+
+    def synth(self, name, model, layout, step=3):
+        self.done(CKPT, "synth", self.path(name), "--step", str(step), *model,
+                  *layout)
+        return self.path(name)
+
+    def flip_a_payload_byte(self, run):
+        step = os.path.join(run, "step-00000003")
+        part = os.path.join(step, "part-00000.h5")
+        value = synth_values("final_norm.weight", "exp_avg", (16,)).tobytes()
+        with open(part, "r+b") as file:
+            at = file.read().index(value)
+            file.seek(at + 8)
+            byte = file.read(1)[0]
+            file.seek(at + 8)
+            file.write(bytes([byte ^ 1]))
+
+    def test_synth_gives_every_tensor_its_values_in_any_layout(self):
+        for model, tensors in ((GPT, 3 * (2 + 4 * 16 + 2)),
+                               (LLAMA, 3 * (1 + 4 * 9 + 2))):
+            for number, layout in enumerate(LAYOUTS):
+                run = self.synth(f"{tensors}-{number}", model, layout)
+                self.done(CKPT, "verify", run, "--deep")
+                self.check_values(run, tensors)
+
+    def check_values(self, run, tensors):
+        index = os.path.join(run, "step-00000003", "index.h5")
+        found = 0
+        with h5py.File(index, "r") as file:
+            for name, group in file["tensors"].items():
+                for role in ROLES:
+                    dataset = group[role]
+                    want = synth_values(name, role, dataset.shape)
+                    self.assertEqual(dataset.dtype, "float32")
+                    self.assertTrue((dataset[...] == want).all(), name)
+                    found += 1
+            word = file["tensors/embedding.word.weight/master"]
+            self.assertEqual(word.shape, (251, 16))
+        self.assertEqual(found, tensors)
+
+    def test_reshard_changes_no_value_and_says_so(self):
+        source = self.synth("source", LLAMA, LAYOUTS[0])
+        for number, layout in enumerate(LAYOUTS):
+            target = self.path(f"out{number}")
+            out = self.done(RESHARD, source, target, *layout)
+            self.assertIn("every value equals the source's, bit for bit", out)
+            self.done(CKPT, "verify", target, "--deep")
+            self.check_values(target, 3 * (1 + 4 * 9 + 2))
+            diff = json.loads(self.done(CKPT, "diff", source, target, "--json"))
+            self.assertTrue(diff["equal"])
+        self.assertEqual(
+            sorted(os.listdir(self.directory)),
+            ["out0", "out1", "out2", "source"])
+
+    def test_json_reports_the_work(self):
+        source = self.synth("source", LLAMA, LAYOUTS[0], step=7)
+        report = json.loads(self.done(RESHARD, source, self.path("out"),
+                                      "--json", *LAYOUTS[1]))
+        self.assertEqual(report["step"], 7)
+        self.assertEqual(report["from"]["tensor_model_parallel_size"], 1)
+        self.assertEqual(report["to"]["tensor_model_parallel_size"], 4)
+        self.assertEqual(report["to"]["data_parallel_size"], 3)
+        self.assertTrue(report["to"]["use_distributed_optimizer"])
+        self.assertEqual(report["tensors"], 3 * (1 + 4 * 9 + 2))
+        self.assertEqual(report["parts"], 12)
+        self.assertIs(report["equal"], True)
+
+    def test_takes_one_step_or_the_newest_of_a_run(self):
+        source = self.synth("source", GPT, LAYOUTS[0])
+        self.synth("later", GPT, LAYOUTS[2], step=12)
+        shutil.move(self.path("later/step-00000012"), source)
+        self.done(RESHARD, source, self.path("newest"))
+        self.assertIn("step-00000012", os.listdir(self.path("newest")))
+        self.done(RESHARD, os.path.join(source, "step-00000003"),
+                  self.path("third"))
+        self.assertIn("step-00000003", os.listdir(self.path("third")))
+
+    def test_every_spelling_of_an_axis_means_it(self):
+        source = self.synth("source", GPT, LAYOUTS[0])
+        for number, flags in enumerate((
+                ["--tensor_model_parallel_size=2", "--sequence-parallel"],
+                ["--tensor-parallel-size", "2"], ["--tp", "2"])):
+            target = self.path(str(number))
+            report = json.loads(self.done(RESHARD, source, target, "--json",
+                                          *flags))
+            self.assertEqual(report["to"]["tensor_model_parallel_size"], 2)
+            self.assertEqual(report["parts"], 2)
+
+    def test_wrong_use_is_refused_and_writes_nothing(self):
+        source = self.synth("source", LLAMA, LAYOUTS[0])
+        out = self.path("out")
+        self.refused(RESHARD, says=["source is required"])
+        self.refused(RESHARD, source, says=["destination is required"])
+        self.refused(RESHARD, source, out, "--data-paralel-size", "2",
+                     says=["unknown flag --data-paralel-size",
+                           "nearest known one is --data-parallel-size"])
+        self.refused(RESHARD, source, out, "--tensor-model-parallel-size", "3",
+                     says=["--num-attention-heads 4",
+                           "--tensor-model-parallel-size 3"])
+        self.refused(RESHARD, source, out, "--pipeline-model-parallel-size",
+                     "3", says=["--num-layers 4"])
+        self.refused(RESHARD, source, out, "--data-parallel-size", "0",
+                     says=["--data-parallel-size"])
+        self.refused(RESHARD, source, out, "--data-parallel-size", "two",
+                     says=["--data-parallel-size", "two"])
+        self.refused(RESHARD, self.path("typo"), out, says=["typo"])
+        self.refused(RESHARD, self.directory, out, says=["no checkpoint"])
+        self.refused(RESHARD, source, source, says=["exists"])
+        self.assertEqual(os.listdir(self.directory), ["source"])
+
+    def test_a_damaged_source_fails_and_leaves_nothing(self):
+        source = self.synth("source", LLAMA, LAYOUTS[0])
+        self.flip_a_payload_byte(source)
+        self.refused(RESHARD, source, self.path("out"), code=1,
+                     says=["final_norm.weight", "part-00000.h5"])
+        self.assertEqual(os.listdir(self.directory), ["source"])
+
+    def test_says_when_it_replaced_its_leftover(self):
+        source = self.synth("source", GPT, LAYOUTS[0])
+        os.makedirs(self.path("out.partial"))
+        self.refused(RESHARD, source, self.path("out"), says=["out.partial"])
+        with open(self.path("out.partial/shardshift-reshard"), "wb"):
+            pass
+        done = subprocess.run([RESHARD, source, self.path("out")],
+                              capture_output=True, check=True)
+        self.assertIn(b"replaced " + self.path("out.partial").encode(),
+                      done.stderr)
+
+    def test_synth_refuses_what_exists_and_what_cannot_be(self):
+        source = self.synth("source", GPT, LAYOUTS[0])
+        self.refused(CKPT, "synth", source, *GPT, says=["exists"])
+        self.refused(CKPT, "synth", self.path("x"), *GPT,
+                     "--tensor-model-parallel-size", "3",
+                     says=["--tensor-model-parallel-size 3"])
+        self.assertEqual(os.listdir(self.directory), ["source"])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
