@@ -39,7 +39,11 @@ class FlagGroup {
         ->group(name_);
   }
   void Switch(const char* names, std::optional<bool>& value, const char* help) {
-    app_.add_flag(names, value, help)->group(name_);
+    // Not add_flag: it would take `value` for a counter and set it to 0.
+    const auto set = [&value](int64_t count) { value = count > 0; };
+    app_.add_flag_function(names, set, help)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+        ->group(name_);
   }
 
  private:

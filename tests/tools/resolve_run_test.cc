@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/resolve_run.h"
+
+#include <gmock/gmock.h>
+
+#include <functional>
+#include <vector>
+
+#include "tests/testutil/status_matchers.h"
+
+namespace shardshift {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// The flags a first start needs, and no other.
+RunFlags NeededFlags() {
+  RunFlags flags;
+  flags.model.num_layers = 4;
+  flags.model.hidden_size = 32;
+  flags.model.num_attention_heads = 8;
+  flags.model.vocab_size = 61;
+  flags.seq_length = 16;
+  flags.micro_batch_size = 2;
+  flags.global_batch_size = 16;
+  flags.train_iters = 10;
+  flags.lr = 1e-3;
+  return flags;
+}
+
+CheckpointRun Checkpoint() {
+  RunFlags flags = NeededFlags();
+  flags.layout.tensor = flags.layout.pipeline = flags.layout.data = 2;
+  const absl::StatusOr<ResolvedRun> run = ResolveNewRun(flags);
+  EXPECT_OK(run);
+  return {.run = {.config = run->config, .progress = {}, .data = {}},
+          .layout = run->layout,
+          .micro_batch_size = run->micro_batch_size};
+}
+
+TEST(ResolveNewRun, FillsDefaultsThatFollowFromFlags) {
+  ASSERT_OK_AND_ASSIGN(const ResolvedRun run, ResolveNewRun(NeededFlags()));
+  const reshard::ModelConfig& model = run.config.model;
+  EXPECT_EQ(model.ffn_hidden_size, 128);
+  EXPECT_EQ(model.kv_channels, 4);
+  EXPECT_EQ(model.num_query_groups, 8);
+  EXPECT_EQ(model.max_position_embeddings, 16);
+  EXPECT_EQ(model.normalization, reshard::Normalization::kLayerNorm);
+  EXPECT_TRUE(model.add_bias_linear);
+  EXPECT_EQ(run.config.numerics.tensor_granularity, 8);
+  EXPECT_EQ(run.config.numerics.data_granularity, 16);
+  EXPECT_EQ(model.padded_vocab_size, 128 * 8);
+  EXPECT_EQ(run.config.schedule.decay_samples, 10 * 16);
+  EXPECT_EQ(run.config.seed, 1234);
+  EXPECT_EQ(run.layout, reshard::Layout{});
+  EXPECT_THAT(run.changes, IsEmpty());
+}
+
+TEST(ResolveNewRun, MakesTheGlobalBatchOfOneMicroBatchARank) {
+  RunFlags flags = NeededFlags();
+  flags.global_batch_size.reset();
+  flags.layout.data = 4;
+  ASSERT_OK_AND_ASSIGN(const ResolvedRun run, ResolveNewRun(flags));
+  EXPECT_EQ(run.config.global_batch_size, 8);
+}
+
+TEST(ResolveNewRun, TakesFlagsOverDefaults) {
+  RunFlags flags = NeededFlags();
+  flags.model.ffn_hidden_size = 64;
+  flags.model.num_query_groups = 2;
+  flags.model.normalization = "RMSNorm";
+  flags.model.position_embedding_type = "rope";
+  flags.model.swiglu = true;
+  flags.model.disable_bias_linear = true;
+  flags.model.make_vocab_size_divisible_by = 4;
+  flags.tensor_granularity = 4;
+  flags.data_granularity = 8;
+  flags.seed = 5;
+  flags.adam_beta2 = 0.95;
+  flags.lr_decay_style = "cosine";
+  flags.lr_warmup_iters = 3;
+  flags.lr_decay_iters = 7;
+  ASSERT_OK_AND_ASSIGN(const ResolvedRun run, ResolveNewRun(flags));
+  const trainer::RunConfig& config = run.config;
+  EXPECT_EQ(config.model.ffn_hidden_size, 64);
+  EXPECT_EQ(config.model.num_query_groups, 2);
+  EXPECT_EQ(config.model.normalization, reshard::Normalization::kRmsNorm);
+  EXPECT_EQ(config.model.position_embedding, reshard::PositionEmbedding::kRope);
+  EXPECT_TRUE(config.model.swiglu);
+  EXPECT_FALSE(config.model.add_bias_linear);
+  EXPECT_EQ(config.model.padded_vocab_size, 64);
+  EXPECT_EQ(config.numerics.tensor_granularity, 4);
+  EXPECT_EQ(config.numerics.data_granularity, 8);
+  EXPECT_EQ(config.seed, 5);
+  EXPECT_EQ(config.optimizer.beta2, 0.95);
+  EXPECT_EQ(config.schedule.style, trainer::LrDecayStyle::kCosine);
+  EXPECT_EQ(config.schedule.warmup_samples, 3 * 16);
+  EXPECT_EQ(config.schedule.decay_samples, 7 * 16);
+}
+
+TEST(ResolveNewRun, NamesTheFlagThatIsMissing) {
+  const auto missing = [](const char* flag,
+                          const std::function<void(RunFlags&)>& drop) {
+    RunFlags flags = NeededFlags();
+    drop(flags);
+    EXPECT_THAT(ResolveNewRun(flags),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(flag)));
+  };
+  missing("--num-layers", [](RunFlags& f) { f.model.num_layers.reset(); });
+  missing("--hidden-size", [](RunFlags& f) { f.model.hidden_size.reset(); });
+  missing("--num-attention-heads",
+          [](RunFlags& f) { f.model.num_attention_heads.reset(); });
+  missing("--vocab-size", [](RunFlags& f) { f.model.vocab_size.reset(); });
+  missing("--seq-length", [](RunFlags& f) { f.seq_length.reset(); });
+  missing("--micro-batch-size",
+          [](RunFlags& f) { f.micro_batch_size.reset(); });
+  missing("--lr", [](RunFlags& f) { f.lr.reset(); });
+  missing("--train-iters", [](RunFlags& f) { f.train_iters.reset(); });
+  missing("--hidden-size 34", [](RunFlags& f) { f.model.hidden_size = 34; });
+}
+
+TEST(ResolveResumedRun, KeepsTheCheckpointsRunWithoutFlags) {
+  const CheckpointRun checkpoint = Checkpoint();
+  ASSERT_OK_AND_ASSIGN(const ResolvedRun run,
+                       ResolveResumedRun({}, checkpoint));
+  EXPECT_EQ(run.layout, checkpoint.layout);
+  EXPECT_EQ(run.micro_batch_size, 2);
+  EXPECT_EQ(
+      trainer::ToState({.config = run.config, .progress = {}, .data = {}}),
+      trainer::ToState(checkpoint.run));
+  EXPECT_THAT(run.changes, IsEmpty());
+}
+
+TEST(ResolveResumedRun, TakesTheSameFlagsAgainWithoutAWord) {
+  RunFlags flags = NeededFlags();
+  flags.lr_decay_iters = 10;
+  ASSERT_OK_AND_ASSIGN(const ResolvedRun run,
+                       ResolveResumedRun(flags, Checkpoint()));
+  EXPECT_THAT(run.changes, IsEmpty());
+}
+
+TEST(ResolveResumedRun, ChangesLayoutFreelyAndSaysSo) {
+  RunFlags flags;
+  flags.layout.tensor = 4;
+  flags.layout.pipeline = 1;
+  flags.layout.distributed_optimizer = true;
+  flags.micro_batch_size = 1;
+  ASSERT_OK_AND_ASSIGN(const ResolvedRun run,
+                       ResolveResumedRun(flags, Checkpoint()));
+  EXPECT_EQ(run.layout, (reshard::Layout{.tensor = 4,
+                                         .pipeline = 1,
+                                         .data = 2,
+                                         .distributed_optimizer = true}));
+  EXPECT_THAT(run.changes,
+              ElementsAre(HasSubstr("--tensor-model-parallel-size is 4, the "
+                                    "checkpoint's run has 2"),
+                          HasSubstr("--pipeline-model-parallel-size is 1"),
+                          HasSubstr("--use-distributed-optimizer is on"),
+                          HasSubstr("--micro-batch-size is 1")));
+}
+
+TEST(ResolveResumedRun, RefusesAnotherModelSeedOrSequence) {
+  const auto refused = [](const char* says,
+                          const std::function<void(RunFlags&)>& change) {
+    RunFlags flags;
+    flags.override_schedule = true;  // does not reach these
+    change(flags);
+    EXPECT_THAT(ResolveResumedRun(flags, Checkpoint()),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(says)));
+  };
+  refused("--num-layers is 2, the checkpoint's run has 4",
+          [](RunFlags& f) { f.model.num_layers = 2; });
+  refused("--ffn-hidden-size is 64",
+          [](RunFlags& f) { f.model.ffn_hidden_size = 64; });
+  refused("--num-query-groups is 1",
+          [](RunFlags& f) { f.model.group_query_attention = true; });
+  refused("--normalization is RMSNorm",
+          [](RunFlags& f) { f.model.normalization = "RMSNorm"; });
+  refused("--position-embedding-type is rope",
+          [](RunFlags& f) { f.model.position_embedding_type = "rope"; });
+  refused("biases", [](RunFlags& f) { f.model.disable_bias_linear = true; });
+  refused("--untie-embeddings-and-output-weights is on",
+          [](RunFlags& f) { f.model.untie_embeddings = true; });
+  refused("padded vocabulary",
+          [](RunFlags& f) { f.model.make_vocab_size_divisible_by = 64; });
+  refused("--seq-length is 8", [](RunFlags& f) { f.seq_length = 8; });
+  refused("--seed is 9", [](RunFlags& f) { f.seed = 9; });
+}
+
+TEST(ResolveResumedRun, ChangesTheScheduleOnlyWhenTold) {
+  const std::vector<std::function<void(RunFlags&)>> changes = {
+      [](RunFlags& f) { f.lr = 0.5; },
+      [](RunFlags& f) { f.min_lr = 1e-5; },
+      [](RunFlags& f) { f.lr_decay_style = "cosine"; },
+      [](RunFlags& f) { f.lr_decay_iters = 99; },
+      [](RunFlags& f) { f.lr_warmup_iters = 1; },
+      [](RunFlags& f) { f.weight_decay = 0.5; },
+      [](RunFlags& f) { f.adam_beta1 = 0.5; },
+      [](RunFlags& f) { f.clip_grad = 2; },
+      [](RunFlags& f) { f.global_batch_size = 32; }};
+  for (const auto& change : changes) {
+    RunFlags flags;
+    change(flags);
+    EXPECT_THAT(ResolveResumedRun(flags, Checkpoint()),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("--override-opt-param-scheduler")));
+    flags.override_schedule = true;
+    ASSERT_OK_AND_ASSIGN(const ResolvedRun run,
+                         ResolveResumedRun(flags, Checkpoint()));
+    EXPECT_EQ(run.changes.size(), 1);
+  }
+}
+
+TEST(ResolveResumedRun, LetsTrainItersMoveWithoutTheSchedule) {
+  RunFlags flags;
+  flags.train_iters = 1000;
+  ASSERT_OK_AND_ASSIGN(const ResolvedRun run,
+                       ResolveResumedRun(flags, Checkpoint()));
+  EXPECT_EQ(run.config.schedule.decay_samples, 10 * 16);
+}
+
+TEST(ResolveResumedRun, RefusesALayoutBeyondTheRunsGranularity) {
+  RunFlags flags;
+  flags.layout.data = 16;
+  flags.micro_batch_size = 1;
+  CheckpointRun checkpoint = Checkpoint();
+  checkpoint.run.config.numerics.data_granularity = 8;
+  EXPECT_THAT(ResolveResumedRun(flags, checkpoint),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--data-granularity")));
+  flags.data_granularity = 16;
+  EXPECT_OK(ResolveResumedRun(flags, checkpoint));
+}
+
+}  // namespace
+}  // namespace shardshift
