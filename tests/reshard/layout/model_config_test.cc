@@ -127,6 +127,19 @@ TEST(ValidateModel, RefusesExtentsOutOfRange) {
   }
 }
 
+TEST(ValidateModel, BoundsWhatAModelMayAskOfMemory) {
+  ModelConfig model = GptModel();
+  model.num_layers = 1 << 16;
+  EXPECT_OK(Validate(model));
+  ++model.num_layers;
+  EXPECT_THAT(Validate(model), StatusIs(absl::StatusCode::kInvalidArgument,
+                                        HasSubstr("num_layers is 65537")));
+  model = GptModel();
+  model.hidden_size = model.ffn_hidden_size = int64_t{1} << 31;
+  EXPECT_THAT(Validate(model), StatusIs(absl::StatusCode::kInvalidArgument,
+                                        HasSubstr("parameters, expected")));
+}
+
 TEST(ValidateModel, RefusesGroupsThatDoNotDivideTheHeads) {
   ModelConfig model = GptModel();
   model.num_query_groups = 3;
