@@ -21,18 +21,18 @@ namespace shardshift::trainer {
 
 struct TrainOptions {
   RunConfig config;
-  RunProgress start;  // zeros for a new run
+  RunProgress start = {};  // zeros for a new run
   reshard::Layout layout;
   int64_t micro_batch_size = 1;
   int64_t train_iters = 0;
   kernels::Isa isa = kernels::Isa::kScalar;
 
   // Shared by all rank threads.
-  std::shared_ptr<const TokenSource> data;
+  std::shared_ptr<const TokenSource> data = nullptr;
   DataOrder data_order = DataOrder::kShuffled;
 
   // The step directory to start from; nullopt: initial weights.
-  std::optional<std::string> load_step_dir;
+  std::optional<std::string> load_step_dir = std::nullopt;
 
   std::optional<std::string> save_run_dir;
   // Iterations between saves; 0: only after the last.

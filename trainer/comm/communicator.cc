@@ -6,12 +6,15 @@
 #include <numeric>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "trainer/comm/tree_sum.h"
 
 namespace shardshift::trainer {
 namespace {
+
+constexpr char kAgreedPayload[] = "shardshift/agreed";
 
 constexpr int64_t kFloatBytes = sizeof(float);
 
@@ -158,8 +161,14 @@ absl::Status AgreeOnStatus(Communicator& comm, const absl::Status& status) {
   if (comm.rank() == root) message = std::string(status.message());
   SS_RETURN_IF_ERROR(
       comm.Broadcast(std::as_writable_bytes(std::span(message)), root));
-  return absl::Status(static_cast<absl::StatusCode>(failed->code),
+  absl::Status agreed(static_cast<absl::StatusCode>(failed->code),
                       absl::StrCat("rank ", root, ": ", message));
+  agreed.SetPayload(kAgreedPayload, absl::Cord());
+  return agreed;
+}
+
+bool IsAgreed(const absl::Status& status) {
+  return status.GetPayload(kAgreedPayload).has_value();
 }
 
 }  // namespace shardshift::trainer

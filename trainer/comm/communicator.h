@@ -137,6 +137,9 @@ class Communicator {
 // the error of the lowest rank that failed, as "rank 3: ...". Collective.
 absl::Status AgreeOnStatus(Communicator& comm, const absl::Status& status);
 
+// Whether an error came out of AgreeOnStatus, and so names its rank already.
+bool IsAgreed(const absl::Status& status);
+
 }  // namespace shardshift::trainer
 
 #endif  // SHARDSHIFT_TRAINER_COMM_COMMUNICATOR_H_

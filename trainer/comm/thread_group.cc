@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "ckpt/core/status_macros.h"
+#include "trainer/comm/communicator.h"
 
 namespace shardshift::trainer {
 namespace {
@@ -33,7 +34,8 @@ void ThreadWorld::Fail(int rank, const absl::Status& status) {
   {
     std::lock_guard lock(failure_mutex_);
     if (!failure_.ok()) return;
-    failure_ = Annotate(status, absl::StrCat("rank ", rank));
+    failure_ = IsAgreed(status) ? status
+                                : Annotate(status, absl::StrCat("rank ", rank));
   }
   failed_.store(true, std::memory_order_release);
   for (int r = 0; r < size(); ++r) Wake(r);
