@@ -36,12 +36,6 @@ double DecayFactor(LrDecayStyle style, double progress) {
                                         : 0.5 * (CosPi(progress) + 1);
 }
 
-absl::Status CheckRate(absl::string_view name, double rate) {
-  if (std::isfinite(rate) && rate >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, " is ", rate, ", expected a number of 0 or more"));
-}
-
 }  // namespace
 
 absl::string_view LrDecayStyleName(LrDecayStyle style) {
@@ -71,25 +65,26 @@ absl::StatusOr<LrDecayStyle> ParseLrDecayStyle(absl::string_view name) {
 }
 
 absl::Status Validate(const LrSchedule& schedule) {
-  for (const auto& [name, rate] :
-       {std::pair("the learning rate", schedule.max_lr),
-        std::pair("the minimum learning rate", schedule.min_lr),
-        std::pair("the initial learning rate", schedule.init_lr)}) {
-    if (absl::Status status = CheckRate(name, rate); !status.ok()) {
-      return status;
+  for (const auto& [flag, rate] :
+       {std::pair("--lr", schedule.max_lr),
+        std::pair("--min-lr", schedule.min_lr),
+        std::pair("--lr-warmup-init", schedule.init_lr)}) {
+    if (!std::isfinite(rate) || rate < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(flag, " is ", rate, ", expected a number of 0 or more"));
     }
-  }
-  if (schedule.min_lr > schedule.max_lr || schedule.init_lr > schedule.max_lr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the minimum (", schedule.min_lr, ") and the initial (",
-                     schedule.init_lr, ") learning rate exceed the highest, ",
-                     schedule.max_lr));
+    if (rate > schedule.max_lr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(flag, " ", rate, " exceeds --lr ", schedule.max_lr,
+                       "; lower it, or raise --lr"));
+    }
   }
   if (schedule.warmup_samples < 0 || schedule.decay_samples <= 0 ||
       schedule.warmup_samples >= schedule.decay_samples) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a warm-up of ", schedule.warmup_samples, " samples within a decay of ",
-        schedule.decay_samples, ", expected 0 <= warm-up < decay"));
+        "--lr-warmup-iters: a warm-up of ", schedule.warmup_samples,
+        " samples within a decay of ", schedule.decay_samples,
+        ", expected 0 <= warm-up < decay"));
   }
   return absl::OkStatus();
 }

@@ -81,13 +81,13 @@ TEST(Validate, RefusesWhatCannotBe) {
   EXPECT_OK(Validate(good));
   LrSchedule bad = good;
   bad.max_lr = std::numeric_limits<double>::quiet_NaN();
-  expect_refusal(bad, "learning rate is nan");
+  expect_refusal(bad, "--lr is nan");
   bad = good;
   bad.min_lr = -1;
-  expect_refusal(bad, "minimum learning rate is -1");
+  expect_refusal(bad, "--min-lr is -1");
   bad = good;
   bad.min_lr = 2;
-  expect_refusal(bad, "exceed the highest");
+  expect_refusal(bad, "--min-lr 2 exceeds --lr 1");
   bad = good;
   bad.warmup_samples = 800;
   expect_refusal(bad, "warm-up of 800");
