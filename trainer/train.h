@@ -20,9 +20,9 @@
 namespace shardshift::trainer {
 
 struct TrainOptions {
-  RunConfig config;
+  RunConfig config = {};
   RunProgress start = {};  // zeros for a new run
-  reshard::Layout layout;
+  reshard::Layout layout = {};
   int64_t micro_batch_size = 1;
   int64_t train_iters = 0;
   kernels::Isa isa = kernels::Isa::kScalar;
@@ -34,7 +34,7 @@ struct TrainOptions {
   // The step directory to start from; nullopt: initial weights.
   std::optional<std::string> load_step_dir = std::nullopt;
 
-  std::optional<std::string> save_run_dir;
+  std::optional<std::string> save_run_dir = std::nullopt;
   // Iterations between saves; 0: only after the last.
   int64_t save_interval = 0;
   // Whether a step that is there already may be replaced: only where the run
@@ -42,9 +42,9 @@ struct TrainOptions {
   bool replace_steps = false;
 
   int64_t log_interval = 1;
-  std::optional<std::string> log_jsonl;
+  std::optional<std::string> log_jsonl = std::nullopt;
   // Gets whole lines for a person, on rank 0.
-  std::function<void(const std::string&)> print;
+  std::function<void(const std::string&)> print = {};
 };
 
 // The part of one rank. Collective over `world`.
