@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testutil/reference_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "reshard/layout/parameters.h"
+
+namespace shardshift {
+namespace {
+
+using Vector = ReferenceModel::Vector;
+
+void AddTo(Vector& x, const Vector& y) {
+  for (size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+}
+
+double Gelu(double x) {
+  const double inner =
+      std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+  return 0.5 * x * (1 + std::tanh(inner));
+}
+
+double Silu(double x) { return x / (1 + std::exp(-x)); }
+
+// Turns scores into probabilities; gives the logarithm of their sum.
+double Softmax(Vector& scores) {
+  const double max = *std::max_element(scores.begin(), scores.end());
+  double sum = 0;
+  for (double& score : scores) sum += score = std::exp(score - max);
+  for (double& score : scores) score /= sum;
+  return max + std::log(sum);
+}
+
+}  // namespace
+
+ReferenceModel::ReferenceModel(const reshard::ModelConfig& model,
+                               int64_t seq_length)
+    : model_(model), seq_length_(seq_length) {
+  for (const reshard::LogicalTensor& tensor : reshard::LogicalTensors(model)) {
+    index_.emplace(tensor.name, static_cast<int64_t>(index_.size()));
+  }
+}
+
+const Vector* ReferenceModel::Find(const Tensors& tensors,
+                                   const std::string& name) const {
+  const auto it = index_.find(name);
+  return it == index_.end() ? nullptr : &tensors[it->second];
+}
+
+ReferenceModel::Rows ReferenceModel::Embed(
+    const Tensors& tensors, std::span<const int32_t> tokens) const {
+  const int64_t hidden = model_.hidden_size;
+  const auto row = [hidden](const Vector& table, int64_t index) {
+    return Vector(table.begin() + index * hidden,
+                  table.begin() + (index + 1) * hidden);
+  };
+  const Vector* positions = Find(tensors, "embedding.position.weight");
+  Rows x;
+  for (int64_t t = 0; t < seq_length_; ++t) {
+    x.push_back(row(*Find(tensors, "embedding.word.weight"), tokens[t]));
+    if (positions != nullptr) AddTo(x.back(), row(*positions, t));
+  }
+  return x;
+}
+
+ReferenceModel::Rows ReferenceModel::Normalize(const Tensors& tensors,
+                                               const std::string& name,
+                                               const Rows& x) const {
+  const Vector& weight = *Find(tensors, name + ".weight");
+  const Vector* bias = Find(tensors, name + ".bias");
+  const auto hidden = static_cast<double>(model_.hidden_size);
+  Rows y = x;
+  for (Vector& row : y) {
+    double mean = 0;
+    if (model_.normalization == reshard::Normalization::kLayerNorm) {
+      for (const double value : row) mean += value / hidden;
+    }
+    double variance = 0;
+    for (const double value : row) {
+      variance += (value - mean) * (value - mean) / hidden;
+    }
+    const double scale = 1 / std::sqrt(variance + model_.norm_epsilon);
+    for (size_t i = 0; i < row.size(); ++i) {
+      row[i] = (row[i] - mean) * scale * weight[i];
+    }
+    if (bias != nullptr) AddTo(row, *bias);
+  }
+  return y;
+}
+
+ReferenceModel::Rows ReferenceModel::Multiply(const Tensors& tensors,
+                                              const std::string& name,
+                                              const Rows& x) const {
+  const Vector& weight = *Find(tensors, name + ".weight");
+  const Vector* bias = Find(tensors, name + ".bias");
+  const size_t in = x[0].size();
+  Rows y(x.size(), Vector(weight.size() / in));
+  for (size_t t = 0; t < x.size(); ++t) {
+    for (size_t o = 0; o < y[t].size(); ++o) {
+      for (size_t i = 0; i < in; ++i) y[t][o] += weight[o * in + i] * x[t][i];
+    }
+    if (bias != nullptr) AddTo(y[t], *bias);
+  }
+  return y;
+}
+
+void ReferenceModel::Rotate(Vector& heads, int64_t position) const {
+  const int64_t head = model_.kv_channels;
+  const int64_t half = head / 2;
+  for (size_t first = 0; first < heads.size(); first += head) {
+    for (int64_t i = 0; i < half; ++i) {
+      const double exponent =
+          -2 * static_cast<double>(i) / static_cast<double>(head);
+      const double angle = static_cast<double>(position) *
+                           std::pow(model_.rotary_base, exponent);
+      double& a = heads[first + i];
+      double& b = heads[first + half + i];
+      const double rotated = a * std::cos(angle) - b * std::sin(angle);
+      b = b * std::cos(angle) + a * std::sin(angle);
+      a = rotated;
+    }
+  }
+}
+
+ReferenceModel::Rows ReferenceModel::Attend(const Rows& q, const Rows& k,
+                                            const Rows& v) const {
+  const int64_t head = model_.kv_channels;
+  const int64_t heads_per_group =
+      model_.num_attention_heads / model_.num_query_groups;
+  Rows y(q.size(), Vector(q[0].size()));
+  for (int64_t h = 0; h < model_.num_attention_heads; ++h) {
+    const int64_t at = h * head;
+    const int64_t group_at = h / heads_per_group * head;
+    for (size_t t = 0; t < q.size(); ++t) {
+      Vector scores(t + 1);
+      for (size_t s = 0; s <= t; ++s) {
+        for (int64_t i = 0; i < head; ++i) {
+          scores[s] += q[t][at + i] * k[s][group_at + i];
+        }
+        scores[s] /= std::sqrt(static_cast<double>(head));
+      }
+      Softmax(scores);
+      for (size_t s = 0; s <= t; ++s) {
+        for (int64_t i = 0; i < head; ++i) {
+          y[t][at + i] += scores[s] * v[s][group_at + i];
+        }
+      }
+    }
+  }
+  return y;
+}
+
+ReferenceModel::Rows ReferenceModel::Mlp(const Tensors& tensors,
+                                         const std::string& layer,
+                                         const Rows& x) const {
+  Rows inner = Multiply(tensors, layer + "mlp.up", x);
+  if (model_.swiglu) {
+    const Rows gate = Multiply(tensors, layer + "mlp.gate", x);
+    for (size_t t = 0; t < inner.size(); ++t) {
+      for (size_t i = 0; i < inner[t].size(); ++i) {
+        inner[t][i] *= Silu(gate[t][i]);
+      }
+    }
+  } else {
+    for (Vector& row : inner) {
+      for (double& value : row) value = Gelu(value);
+    }
+  }
+  return Multiply(tensors, layer + "mlp.down", inner);
+}
+
+double ReferenceModel::SampleLoss(const Tensors& tensors,
+                                  std::span<const int32_t> tokens,
+                                  std::span<const int32_t> labels) const {
+  const auto add = [](Rows& x, const Rows& y) {
+    for (size_t t = 0; t < x.size(); ++t) AddTo(x[t], y[t]);
+  };
+  Rows x = Embed(tensors, tokens);
+  for (int64_t number = 0; number < model_.num_layers; ++number) {
+    const std::string layer = "layers." + std::to_string(number) + ".";
+    const Rows in = Normalize(tensors, layer + "attention_norm", x);
+    Rows q = Multiply(tensors, layer + "attention.q", in);
+    Rows k = Multiply(tensors, layer + "attention.k", in);
+    const Rows v = Multiply(tensors, layer + "attention.v", in);
+    if (model_.position_embedding == reshard::PositionEmbedding::kRope) {
+      for (int64_t t = 0; t < seq_length_; ++t) {
+        Rotate(q[t], t);
+        Rotate(k[t], t);
+      }
+    }
+    add(x, Multiply(tensors, layer + "attention.proj", Attend(q, k, v)));
+    add(x, Mlp(tensors, layer, Normalize(tensors, layer + "mlp_norm", x)));
+  }
+  const bool untied = model_.untie_embeddings_and_output_weights;
+  Rows logits = Multiply(tensors, untied ? "output" : "embedding.word",
+                         Normalize(tensors, "final_norm", x));
+  double loss = 0;
+  for (int64_t t = 0; t < seq_length_; ++t) {
+    const double predicted = logits[t][labels[t]];
+    loss += Softmax(logits[t]) - predicted;
+  }
+  return loss;
+}
+
+double ReferenceModel::MeanLoss(const Tensors& tensors,
+                                std::span<const int32_t> tokens,
+                                std::span<const int32_t> labels) const {
+  double loss = 0;
+  for (size_t at = 0; at < tokens.size(); at += seq_length_) {
+    loss += SampleLoss(tensors, tokens.subspan(at, seq_length_),
+                       labels.subspan(at, seq_length_));
+  }
+  return loss / static_cast<double>(tokens.size());
+}
+
+}  // namespace shardshift

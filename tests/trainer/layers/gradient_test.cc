@@ -1,0 +1,232 @@
+// Losses against the reference model, and the gradient of every logical tensor
+// against central differences of its loss in double.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
+#include "ckpt/core/status_macros.h"
+#include "kernels/random.h"
+#include "reshard/layout/parameters.h"
+#include "tests/testutil/reference_model.h"
+#include "tests/testutil/status_matchers.h"
+#include "tests/trainer/logical_state.h"
+#include "tests/trainer/tiny_model.h"
+
+namespace shardshift::trainer {
+namespace {
+
+struct Family {
+  std::string name;
+  RunConfig config;
+};
+
+RunConfig Smaller(RunConfig config) {
+  config.model.num_layers = 2;
+  config.seq_length = 8;
+  config.global_batch_size = 4;
+  config.numerics = {.tensor_granularity = 8, .data_granularity = 4};
+  // With these one step leaves the gradient itself in exp_avg.
+  config.optimizer.beta1 = 0;
+  config.optimizer.clip_grad = 0;
+  return config;
+}
+
+std::vector<Family> Families() {
+  // What neither kind has: grouped queries, gates and rotation with biases,
+  // and one matrix for input and output of them.
+  RunConfig mixed = TinyGpt();
+  mixed.model.num_query_groups = 2;
+  mixed.model.position_embedding = reshard::PositionEmbedding::kRope;
+  mixed.model.swiglu = true;
+  return {{"Gpt", Smaller(TinyGpt())},
+          {"Llama", Smaller(TinyLlama())},
+          {"Mixed", Smaller(mixed)}};
+}
+
+struct Trained {
+  float loss = 0;
+  LogicalValues gradients;
+};
+
+absl::StatusOr<Trained> TrainerGradients(const RunConfig& config,
+                                         const reshard::Layout& layout) {
+  const LogicalValues weights = RandomWeights(config.model);
+  const Batch batch = MockBatch(config, 0);
+  std::mutex mutex;
+  Trained trained;
+  SS_RETURN_IF_ERROR(OnEveryRank(
+      config, layout, [&](Mesh& mesh, RankModel& model) -> absl::Status {
+        SS_RETURN_IF_ERROR(SetState(weights, config, model, 0));
+        SS_ASSIGN_OR_RETURN(
+            const StepResult result,
+            model.Step(ShareOf(batch, mesh), /*lr=*/0, /*step=*/1));
+        SS_ASSIGN_OR_RETURN(LogicalValues gradients,
+                            GatherState(config, mesh, model, /*role=*/1));
+        const std::lock_guard lock(mutex);
+        trained = {.loss = result.loss, .gradients = std::move(gradients)};
+        return absl::OkStatus();
+      }));
+  return trained;
+}
+
+double Largest(const std::vector<float>& values) {
+  double largest = 0;
+  for (const float value : values) {
+    largest = std::max(largest, std::abs(static_cast<double>(value)));
+  }
+  return largest;
+}
+
+// The slope of the reference's loss along directions in one tensor.
+class Reference {
+ public:
+  explicit Reference(const RunConfig& config)
+      : model_(config.model, config.seq_length), batch_(MockBatch(config, 0)) {
+    for (const std::vector<float>& tensor : RandomWeights(config.model)) {
+      weights_.emplace_back(tensor.begin(), tensor.end());
+    }
+  }
+
+  double Loss() const {
+    return model_.MeanLoss(weights_, batch_.tokens, batch_.labels);
+  }
+
+  // `direction` has length 1. The error of the difference is about 1e-9: the
+  // square of the step times a third derivative, or 1e-16 over the step.
+  double Slope(int64_t tensor, const std::vector<double>& direction) {
+    constexpr double kStep = 3e-5;
+    const std::vector<double> at = weights_[tensor];
+    const auto loss_at = [&](double step) {
+      for (size_t i = 0; i < at.size(); ++i) {
+        weights_[tensor][i] = at[i] + step * direction[i];
+      }
+      return Loss();
+    };
+    const double slope = (loss_at(kStep) - loss_at(-kStep)) / (2 * kStep);
+    weights_[tensor] = at;
+    return slope;
+  }
+
+ private:
+  ReferenceModel model_;
+  Batch batch_;
+  ReferenceModel::Tensors weights_;
+};
+
+struct Probe {
+  int64_t tensor = 0;
+  std::vector<double> direction;
+  double slope = 0;
+};
+
+// For each tensor its largest gradient, some random elements, and a direction
+// that moves all elements.
+std::vector<Probe> MakeProbes(const RunConfig& config,
+                              const LogicalValues& gradients) {
+  constexpr uint64_t kRandomElements = 3;
+  Reference reference(config);
+  std::vector<Probe> probes;
+  const uint64_t key = kernels::RandomKey(9, "probe");
+  uint64_t draw = 0;
+  for (size_t tensor = 0; tensor < gradients.size(); ++tensor) {
+    const std::vector<float>& gradient = gradients[tensor];
+    const auto add = [&](std::vector<double> direction) {
+      const auto index = static_cast<int64_t>(tensor);
+      const double slope = reference.Slope(index, direction);
+      probes.push_back({index, std::move(direction), slope});
+    };
+    std::vector<size_t> elements = {
+        static_cast<size_t>(std::max_element(gradient.begin(), gradient.end(),
+                                             [](float a, float b) {
+                                               return std::abs(a) < std::abs(b);
+                                             }) -
+                            gradient.begin())};
+    while (elements.size() <= kRandomElements) {
+      elements.push_back(kernels::RandomBits(key, draw++) % gradient.size());
+    }
+    for (const size_t element : elements) {
+      std::vector<double> direction(gradient.size(), 0.0);
+      direction[element] = 1;
+      add(std::move(direction));
+    }
+    const double step = 1 / std::sqrt(static_cast<double>(gradient.size()));
+    std::vector<double> direction(gradient.size());
+    for (double& value : direction) {
+      value = kernels::RandomBits(key, draw++) % 2 == 0 ? step : -step;
+    }
+    add(std::move(direction));
+  }
+  return probes;
+}
+
+// Roundings on the longest path from a weight to the loss and back: products
+// over 8 to 64 terms, eight a layer and direction, norms and softmaxes.
+constexpr double kRoundings = 1000;
+constexpr double kRoundingUnit = 0x1p-24;
+
+void ExpectGradients(const RunConfig& config, const LogicalValues& gradients,
+                     const std::vector<Probe>& probes) {
+  const std::vector<reshard::LogicalTensor> tensors =
+      reshard::LogicalTensors(config.model);
+  const auto scale_of = [&](int64_t tensor) {
+    // A key bias shifts all scores of a query alike: what is left of its
+    // gradient is the rounding of terms as large as the query bias' gradient.
+    const std::string& name = tensors[tensor].name;
+    if (!absl::EndsWith(name, "attention.k.bias")) {
+      return Largest(gradients[tensor]);
+    }
+    const std::string query = absl::StrReplaceAll(name, {{"k.bias", "q.bias"}});
+    const auto it = std::find_if(
+        tensors.begin(), tensors.end(),
+        [&](const reshard::LogicalTensor& t) { return t.name == query; });
+    return Largest(gradients[it - tensors.begin()]);
+  };
+  for (const Probe& probe : probes) {
+    double slope = 0;
+    double norm1 = 0;
+    for (size_t i = 0; i < probe.direction.size(); ++i) {
+      slope += probe.direction[i] * gradients[probe.tensor][i];
+      norm1 += std::abs(probe.direction[i]);
+    }
+    EXPECT_NEAR(slope, probe.slope,
+                kRoundings * kRoundingUnit * norm1 * scale_of(probe.tensor))
+        << tensors[probe.tensor].name << ", over "
+        << std::count_if(probe.direction.begin(), probe.direction.end(),
+                         [](double d) { return d != 0; })
+        << " elements";
+  }
+}
+
+class GradientTest : public ::testing::TestWithParam<Family> {};
+
+TEST_P(GradientTest, IsThatOfTheReferenceOnEveryLayout) {
+  const RunConfig& config = GetParam().config;
+  ASSERT_OK_AND_ASSIGN(const Trained one_rank, TrainerGradients(config, {}));
+  const std::vector<Probe> probes = MakeProbes(config, one_rank.gradients);
+  const double loss = Reference(config).Loss();
+  for (const reshard::Layout& layout :
+       {reshard::Layout{}, reshard::Layout{.tensor = 2, .pipeline = 2},
+        reshard::Layout{.tensor = 4},
+        reshard::Layout{
+            .tensor = 2, .data = 2, .distributed_optimizer = true}}) {
+    SCOPED_TRACE(reshard::ToString(layout));
+    ASSERT_OK_AND_ASSIGN(const Trained trained,
+                         TrainerGradients(config, layout));
+    EXPECT_NEAR(trained.loss, loss, kRoundings * kRoundingUnit * loss);
+    ExpectGradients(config, trained.gradients, probes);
+    EXPECT_TRUE(trained.gradients == one_rank.gradients);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GradientTest,
+                         ::testing::ValuesIn(Families()),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace shardshift::trainer

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/run_config.h"
+
+#include <gmock/gmock.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/testutil/status_matchers.h"
+#include "tests/trainer/tiny_model.h"
+
+namespace shardshift::trainer {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+// No field has its default or the value of another.
+StoredRun DistinctRun() {
+  StoredRun run;
+  run.config = TinyLlama();
+  run.config.seed = 77;
+  run.config.init_method_std = 0.1;
+  run.config.optimizer = {.beta1 = 0.8,
+                          .beta2 = 0.95,
+                          .eps = 1e-7,
+                          .weight_decay = 0.3,
+                          .clip_grad = 0.7};
+  run.config.schedule = {.style = LrDecayStyle::kInverseSquareRoot,
+                         .max_lr = 1.0 / 3,
+                         .min_lr = 1e-5,
+                         .init_lr = 1e-6,
+                         .warmup_samples = 48,
+                         .decay_samples = 320};
+  run.progress = {.step = 12, .consumed_samples = 192};
+  run.data = {{"order", "shuffled"}, {"source", {{"tokens", 99}}}};
+  return run;
+}
+
+TEST(RunState, ComesBackWhole) {
+  const StoredRun run = DistinctRun();
+  const json state = json::parse(ToState(run).dump());
+  ASSERT_OK_AND_ASSIGN(const StoredRun back, RunFromState(state));
+  EXPECT_EQ(back.config.model, run.config.model);
+  EXPECT_EQ(back.config.seq_length, run.config.seq_length);
+  EXPECT_EQ(back.config.global_batch_size, run.config.global_batch_size);
+  EXPECT_EQ(back.config.seed, run.config.seed);
+  EXPECT_EQ(back.config.init_method_std, run.config.init_method_std);
+  EXPECT_EQ(back.config.optimizer, run.config.optimizer);
+  EXPECT_EQ(back.config.schedule.style, run.config.schedule.style);
+  EXPECT_EQ(back.config.numerics, run.config.numerics);
+  EXPECT_EQ(back.progress.step, 12);
+  EXPECT_EQ(back.progress.consumed_samples, 192);
+  EXPECT_EQ(back.data, run.data);
+  EXPECT_EQ(ToState(back), state);
+}
+
+TEST(RunState, IsRefusedWithoutAnyOneOfItsKeys) {
+  const json state = ToState(DistinctRun());
+  for (const char* section :
+       {"model", "training", "optimizer", "schedule", "numerics", "progress"}) {
+    for (const auto& [key, value] : state[section].items()) {
+      // What is fixed as long as there is one choice.
+      if (key == "name" || key == "skipped_iterations" || key == "loss_scale")
+        continue;
+      json damaged = state;
+      damaged[section].erase(key);
+      EXPECT_THAT(RunFromState(damaged),
+                  StatusIs(absl::StatusCode::kDataLoss, HasSubstr(key)))
+          << section;
+      damaged[section][key] = json::array();
+      EXPECT_THAT(RunFromState(damaged),
+                  StatusIs(absl::StatusCode::kDataLoss, HasSubstr(key)))
+          << section;
+    }
+    json damaged = state;
+    damaged.erase(section);
+    EXPECT_THAT(RunFromState(damaged),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr(section)));
+  }
+}
+
+TEST(RunState, IsRefusedWithNegativeProgress) {
+  json state = ToState(DistinctRun());
+  state["progress"]["step"] = -1;
+  EXPECT_THAT(RunFromState(state),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("progress")));
+}
+
+TEST(ToRecord, HoldsLayoutAndMicroBatch) {
+  const json record = ToRecord({.tensor = 2, .pipeline = 4}, 3);
+  EXPECT_EQ(record["layout"]["tensor_model_parallel_size"], 2);
+  EXPECT_EQ(record["layout"]["pipeline_model_parallel_size"], 4);
+  EXPECT_EQ(record["micro_batch_size"], 3);
+}
+
+struct Wrong {
+  const char* says;
+  std::function<void(RunConfig&)> break_it = [](RunConfig&) {};
+  reshard::Layout layout = {};
+  int64_t micro_batch_size = 1;
+};
+
+std::vector<Wrong> WrongRuns() {
+  return {
+      {"--seq-length", [](RunConfig& c) { c.seq_length = 0; }},
+      {"--global-batch-size", [](RunConfig& c) { c.global_batch_size = 0; }},
+      {"--micro-batch-size", [](RunConfig&) {}, {}, 0},
+      {"--max-position-embeddings", [](RunConfig& c) { c.seq_length = 24; }},
+      {"--global-batch-size 16 is not divisible by --micro-batch-size 2 times "
+       "--data-parallel-size 16",
+       [](RunConfig&) {},
+       {.data = 16},
+       2},
+      {"--num-attention-heads",
+       [](RunConfig& c) {
+         c.model.num_attention_heads = c.model.num_query_groups = 6;
+       },
+       {.tensor = 4}},
+      {"--num-layers", [](RunConfig&) {}, {.pipeline = 3}},
+      {"--tensor-granularity",
+       [](RunConfig& c) { c.numerics.tensor_granularity = 3; }},
+      {"--seq-length", [](RunConfig& c) { c.seq_length = 12; }},
+      {"--data-granularity",
+       [](RunConfig& c) { c.numerics.data_granularity = 5; }},
+      {"--tensor-model-parallel-size 4",
+       [](RunConfig& c) { c.numerics.tensor_granularity = 2; },
+       {.tensor = 4}},
+      {"--data-parallel-size 8",
+       [](RunConfig& c) { c.numerics.data_granularity = 4; },
+       {.data = 8}},
+      {"--lr", [](RunConfig& c) { c.schedule.max_lr = -1; }},
+  };
+}
+
+TEST(ValidateRun, NamesTheFlagOfWhatCannotBe) {
+  ASSERT_OK(Validate(TinyGpt(), {}, 1));
+  for (const Wrong& wrong : WrongRuns()) {
+    RunConfig config = TinyGpt();
+    wrong.break_it(config);
+    EXPECT_THAT(
+        Validate(config, wrong.layout, wrong.micro_batch_size),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(wrong.says)));
+  }
+}
+
+TEST(ValidateRun, AcceptsEveryTinyLayout) {
+  for (const reshard::Layout& layout : TinyLayouts()) {
+    EXPECT_OK(Validate(TinyGpt(), layout, 2)) << NameOf(layout);
+    EXPECT_OK(Validate(TinyLlama(), layout, 2)) << NameOf(layout);
+  }
+}
+
+}  // namespace
+}  // namespace shardshift::trainer

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/trainer/tiny_model.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "ckpt/core/status_macros.h"
+#include "kernels/kernels.h"
+#include "trainer/comm/thread_communicator.h"
+
+namespace shardshift::trainer {
+namespace {
+
+RunConfig Tiny() {
+  RunConfig config;
+  config.model = {.num_layers = 4,
+                  .hidden_size = 32,
+                  .ffn_hidden_size = 64,
+                  .num_attention_heads = 8,
+                  .num_query_groups = 8,
+                  .kv_channels = 4,
+                  .vocab_size = 61,
+                  .padded_vocab_size = 64,
+                  .max_position_embeddings = 20};
+  config.seq_length = 16;
+  config.global_batch_size = 16;
+  config.init_method_std = 0.1;
+  config.schedule = {.style = LrDecayStyle::kCosine,
+                     .max_lr = 1e-2,
+                     .min_lr = 1e-3,
+                     .warmup_samples = 3 * config.global_batch_size,
+                     .decay_samples = 20 * config.global_batch_size};
+  config.numerics = {.tensor_granularity = 8, .data_granularity = 16};
+  return config;
+}
+
+std::string UniquePath(const std::string& stem) {
+  static std::atomic<int> count = 0;
+  return absl::StrCat(::testing::TempDir(), stem, ".", getpid(), ".", ++count);
+}
+
+absl::StatusOr<std::vector<std::string>> ReadBits(const std::string& path) {
+  std::vector<std::string> lines;
+  std::ifstream file(path);
+  for (std::string text; std::getline(file, text);) {
+    const nlohmann::json line = nlohmann::json::parse(text);
+    lines.push_back(absl::StrCat(line["iteration"].get<int64_t>(), " ",
+                                 line["lm_loss_bits"].get<std::string>(), " ",
+                                 line["grad_norm_bits"].get<std::string>()));
+  }
+  return lines;
+}
+
+}  // namespace
+
+RunConfig TinyGpt() { return Tiny(); }
+
+RunConfig TinyLlama() {
+  RunConfig config = Tiny();
+  config.model.num_query_groups = 2;
+  config.model.normalization = reshard::Normalization::kRmsNorm;
+  config.model.position_embedding = reshard::PositionEmbedding::kRope;
+  config.model.swiglu = true;
+  config.model.add_bias_linear = false;
+  config.model.untie_embeddings_and_output_weights = true;
+  return config;
+}
+
+std::vector<reshard::Layout> TinyLayouts() {
+  std::vector<reshard::Layout> layouts;
+  for (const bool distributed : {false, true}) {
+    for (const int64_t tensor : {1, 2, 4}) {
+      for (const int64_t pipeline : {1, 2, 4}) {
+        for (const int64_t data : {1, 2, 4, 8}) {
+          if (tensor * pipeline * data > 8) continue;
+          layouts.push_back({.tensor = tensor,
+                             .pipeline = pipeline,
+                             .data = data,
+                             .distributed_optimizer = distributed});
+        }
+      }
+    }
+  }
+  return layouts;
+}
+
+std::string NameOf(const reshard::Layout& layout) {
+  return absl::StrCat("TP", layout.tensor, "PP", layout.pipeline, "DP",
+                      layout.data, layout.distributed_optimizer ? "Dist" : "");
+}
+
+Batch MockBatch(const RunConfig& config, int64_t first) {
+  const std::unique_ptr<TokenSource> source = MakeMockTokenSource(
+      config.seed, config.seq_length, config.model.vocab_size);
+  Batch batch{.num_samples = config.global_batch_size, .micro_batch_size = 1};
+  std::vector<int32_t> sample(config.seq_length + 1);
+  for (int64_t i = 0; i < batch.num_samples; ++i) {
+    EXPECT_TRUE(source->Sample(first + i, sample).ok());
+    batch.tokens.insert(batch.tokens.end(), sample.begin(), sample.end() - 1);
+    batch.labels.insert(batch.labels.end(), sample.begin() + 1, sample.end());
+  }
+  return batch;
+}
+
+Batch ShareOf(const Batch& batch, const Mesh& mesh) {
+  const int64_t share = batch.num_samples / mesh.layout().data;
+  const int64_t tokens =
+      share * static_cast<int64_t>(batch.tokens.size()) / batch.num_samples;
+  const int64_t begin = mesh.at().data * tokens;
+  const auto cut = [begin, tokens](const std::vector<int32_t>& all) {
+    return std::vector<int32_t>(all.begin() + begin,
+                                all.begin() + begin + tokens);
+  };
+  return {.num_samples = share,
+          .micro_batch_size = batch.micro_batch_size,
+          .tokens = cut(batch.tokens),
+          .labels = cut(batch.labels)};
+}
+
+absl::Status OnEveryRank(
+    const RunConfig& config, const reshard::Layout& layout,
+    const std::function<absl::Status(Mesh&, RankModel&)>& body) {
+  SS_RETURN_IF_ERROR(Validate(config, layout, /*micro_batch_size=*/1));
+  return RunRanks(static_cast<int>(layout.world_size()), {},
+                  [&](Communicator& world) -> absl::Status {
+                    SS_ASSIGN_OR_RETURN(
+                        const std::unique_ptr<Mesh> mesh,
+                        Mesh::Create(world, config.model, layout));
+                    RankModel model(kernels::KernelsFor(kernels::DetectIsa()),
+                                    *mesh, config);
+                    return body(*mesh, model);
+                  });
+}
+
+TrainOptions MockRun(const RunConfig& config, const reshard::Layout& layout,
+                     int64_t train_iters) {
+  TrainOptions run;
+  run.config = config;
+  run.layout = layout;
+  run.train_iters = train_iters;
+  run.isa = kernels::DetectIsa();
+  run.data = MakeMockTokenSource(config.seed, config.seq_length,
+                                 config.model.vocab_size);
+  run.print = [](const std::string&) {};
+  return run;
+}
+
+absl::StatusOr<std::vector<std::string>> TrainAndLog(TrainOptions options) {
+  SS_RETURN_IF_ERROR(
+      Validate(options.config, options.layout, options.micro_batch_size));
+  const std::string log = UniquePath("log");
+  options.log_jsonl = log;
+  const absl::Status status = RunRanks(
+      static_cast<int>(options.layout.world_size()), {},
+      [&options](Communicator& world) { return Train(world, options); });
+  SS_RETURN_IF_ERROR(status);
+  absl::StatusOr<std::vector<std::string>> lines = ReadBits(log);
+  std::filesystem::remove(log);
+  return lines;
+}
+
+}  // namespace shardshift::trainer

@@ -1,0 +1,54 @@
+// What the tests of the trainer train: tiny models of both families on every
+// layout of up to eight ranks, in this process.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_TESTS_TRAINER_TINY_MODEL_H_
+#define SHARDSHIFT_TESTS_TRAINER_TINY_MODEL_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "reshard/layout/layout.h"
+#include "trainer/mesh.h"
+#include "trainer/rank_model.h"
+#include "trainer/run_config.h"
+#include "trainer/train.h"
+
+namespace shardshift::trainer {
+
+// Four layers of width 32 with 8 heads, 16 positions, a vocabulary of 61 in 64
+// rows, batches of 16 samples.
+RunConfig TinyGpt();    // tied embeddings, biases everywhere
+RunConfig TinyLlama();  // untied, 2 query groups: ranks of TP4 share them
+
+// TP {1,2,4} x PP {1,2,4} x DP {1,2,4,8} up to 8 ranks, each with and without
+// the distributed optimizer.
+std::vector<reshard::Layout> TinyLayouts();
+
+// "TP2PP1DP2Dist"
+std::string NameOf(const reshard::Layout& layout);
+
+// Samples [first, first + B) of the mock data, of which a data-parallel rank
+// takes its share.
+Batch MockBatch(const RunConfig& config, int64_t first);
+Batch ShareOf(const Batch& batch, const Mesh& mesh);
+
+// Runs `body` on every rank of `layout`, with its mesh and a model whose
+// weights are 0.
+absl::Status OnEveryRank(
+    const RunConfig& config, const reshard::Layout& layout,
+    const std::function<absl::Status(Mesh&, RankModel&)>& body);
+
+// A run on mock data, from the start.
+TrainOptions MockRun(const RunConfig& config, const reshard::Layout& layout,
+                     int64_t train_iters);
+
+// Trains, and gives a line an iteration: number, bits of loss and norm.
+absl::StatusOr<std::vector<std::string>> TrainAndLog(TrainOptions options);
+
+}  // namespace shardshift::trainer
+
+#endif  // SHARDSHIFT_TESTS_TRAINER_TINY_MODEL_H_
