@@ -1,0 +1,82 @@
+// The bits of a run are the same on every layout.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/testutil/status_matchers.h"
+#include "tests/trainer/tiny_model.h"
+
+namespace shardshift::trainer {
+namespace {
+
+constexpr int64_t kIterations = 20;
+
+using Log = std::vector<std::string>;
+
+struct Family {
+  std::string name;
+  RunConfig config;
+};
+
+std::vector<Family> Families() {
+  return {{"Gpt", TinyGpt()}, {"Llama", TinyLlama()}};
+}
+
+class LayoutSweep
+    : public ::testing::TestWithParam<std::tuple<Family, int64_t>> {};
+
+TEST_P(LayoutSweep, HasTheSameLossesAndNormsOnAllLayouts) {
+  const auto& [family, micro_batch_size] = GetParam();
+  ASSERT_OK_AND_ASSIGN(const Log expected,
+                       TrainAndLog(MockRun(family.config, {}, kIterations)));
+  ASSERT_EQ(expected.size(), kIterations);
+  for (const reshard::Layout& layout : TinyLayouts()) {
+    TrainOptions run = MockRun(family.config, layout, kIterations);
+    run.micro_batch_size = micro_batch_size;
+    ASSERT_OK_AND_ASSIGN(const Log log, TrainAndLog(run));
+    EXPECT_EQ(log, expected) << NameOf(layout);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, LayoutSweep,
+                         ::testing::Combine(::testing::ValuesIn(Families()),
+                                            ::testing::Values(1, 2)),
+                         [](const auto& test) {
+                           return std::get<0>(test.param).name + "MicroBatch" +
+                                  std::to_string(std::get<1>(test.param));
+                         });
+
+// Controls: were these equal too, equality above would mean nothing.
+TEST(LayoutSweepControl, OtherGranularitiesGiveOtherBits) {
+  const RunConfig config = TinyGpt();
+  ASSERT_OK_AND_ASSIGN(const Log log, TrainAndLog(MockRun(config, {}, 5)));
+  // Groups of four: a group of two adds as the lowest level of the tree does.
+  RunConfig other = config;
+  other.numerics.data_granularity = 4;
+  ASSERT_OK_AND_ASSIGN(const Log other_data,
+                       TrainAndLog(MockRun(other, {}, 5)));
+  EXPECT_NE(other_data, log);
+  other = config;
+  other.numerics.tensor_granularity = 4;
+  ASSERT_OK_AND_ASSIGN(const Log other_tensor,
+                       TrainAndLog(MockRun(other, {}, 5)));
+  EXPECT_NE(other_tensor, log);
+}
+
+TEST(LayoutSweepControl, EveryIterationHasOtherBits) {
+  for (const Family& family : Families()) {
+    ASSERT_OK_AND_ASSIGN(const Log log,
+                         TrainAndLog(MockRun(family.config, {}, kIterations)));
+    for (size_t i = 0; i < log.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        EXPECT_NE(log[i].substr(log[i].find(' ')),
+                  log[j].substr(log[j].find(' ')));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shardshift::trainer
