@@ -21,6 +21,7 @@
 #include "trainer/comm/thread_communicator.h"
 #include "trainer/data/data_identity.h"
 #include "trainer/data/token_source.h"
+#include "trainer/run_log.h"
 #include "trainer/train.h"
 
 namespace shardshift {
@@ -173,6 +174,16 @@ absl::StatusOr<trainer::DataOrder> ResolveDataOrder(
   return trainer::ParseDataOrder(flags.data_order.value_or(name));
 }
 
+// Finds out before the first iteration, not after the last, that a path cannot
+// be written.
+absl::Status CheckOutputs(const TrainFlags& flags) {
+  if (flags.save.has_value()) {
+    SS_RETURN_IF_ERROR(Annotate(ckpt::MakeDirectories(*flags.save), "--save"));
+  }
+  return trainer::RunLog::Open(flags.log_jsonl, flags.log_interval, 0, Print)
+      .status();
+}
+
 void PrintRun(const trainer::TrainOptions& options) {
   const trainer::RunConfig& config = options.config;
   Print(absl::StrCat("layout ", reshard::ToString(options.layout), ", ",
@@ -241,11 +252,14 @@ absl::StatusOr<int> RunTraining(const TrainFlags& flags) {
                        " iterations, --train-iters is ", options.train_iters));
     return kExitDone;
   }
-  SS_RETURN_IF_ERROR(
+  SS_RETURN_IF_ERROR(CheckOutputs(flags));
+  const absl::Status trained =
       trainer::RunRanks(static_cast<int>(run.layout.world_size()), {},
                         [&options](trainer::Communicator& world) {
                           return trainer::Train(world, options);
-                        }));
+                        });
+  // The input was good: whatever went wrong since is failed work.
+  if (!trained.ok()) return absl::AbortedError(trained.message());
   return kExitDone;
 }
 

@@ -37,7 +37,7 @@ absl::Status CheckSameData(const nlohmann::json& stored,
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "other data than the checkpoint's: ", absl::StrJoin(differences, "; "),
-      "; give the same data, or begin a new run with --finetune"));
+      "; give the same data, or start a new run without --load"));
 }
 
 }  // namespace shardshift::trainer
