@@ -114,6 +114,33 @@ TEST_F(ReshardTest, ProgressRisesToTheTotalOfWritingAndReadingBack) {
   EXPECT_EQ(last_total, 2 * report.payload_bytes);
 }
 
+TEST_F(ReshardTest, PublishesNothingThatDoesNotReadBackEqual) {
+  std::string part;
+  bool damaged = false;
+  const auto damage = [&](int64_t done, int64_t total) {
+    if (damaged || 2 * done <= total) return;
+    damaged = true;  // all is written, the first slab has been compared
+    ASSERT_OK_AND_ASSIGN(const auto copy,
+                         ckpt::Reader::Open(StepOf(Path("out.partial"))));
+    // The last fragment is compared last.
+    const ckpt::Fragment& fragment = copy->table().fragments.back();
+    part = ckpt::PartFileName(fragment.part);
+    const std::string path = ckpt::JoinPath(copy->directory(), part);
+    std::string bytes = ckpt::ReadFile(path);
+    bytes[fragment.offset_bytes] ^= 1;
+    ckpt::WriteFile(path, bytes);
+  };
+  ASSERT_OK_AND_ASSIGN(
+      const ReshardReport report,
+      ReshardCheckpoint(*source_, Path("out"), kTo, {.progress = damage}));
+  EXPECT_TRUE(damaged);
+  EXPECT_THAT(report.proof,
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr(part)));
+  ASSERT_OK_AND_ASSIGN(const auto names,
+                       ckpt::ListDirectory(directory_.path()));
+  EXPECT_THAT(names, ::testing::ElementsAre("source"));
+}
+
 TEST_F(ReshardTest, OrdersTwelveShardsByNumber) {
   const Layout twelve = {.data = 12, .distributed_optimizer = true};
   ASSERT_OK(Run("twelve", twelve));

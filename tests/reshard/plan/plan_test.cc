@@ -120,6 +120,26 @@ TEST(PlanCopies, NamesTheTargetThatHasAHole) {
                                                 HasSubstr("only 0 of the 16")));
 }
 
+// Work that grew with sources times targets would never end.
+TEST(PlanCopies, IsNearLinearForRegularCutsOfEitherDim) {
+  constexpr int64_t kBoxes = 50'000;
+  for (const size_t dim : {0, 1}) {
+    const auto cut = [dim](int64_t extent) {
+      std::vector<Box> boxes;
+      for (int64_t at = 0; at < 6 * kBoxes; at += extent) {
+        Box box = {{0, 0}, {3, 3}};
+        box.start[dim] = at;
+        box.extent[dim] = extent;
+        boxes.push_back(box);
+      }
+      return boxes;
+    };
+    ASSERT_OK_AND_ASSIGN(const std::vector<BoxCopy> copies,
+                         PlanCopies(cut(2), cut(3)));
+    EXPECT_EQ(copies.size(), 4 * kBoxes);
+  }
+}
+
 TEST(PlanCopies, FindsAnyMissingOrDoubledSource) {
   std::mt19937 random(22);
   for (int round = 0; round < 500; ++round) {
