@@ -16,7 +16,7 @@
 namespace shardshift::reshard {
 
 // The value of element `index` (row-major) of a logical tensor: a finite float
-// within [-1, 1), scattered by a hash of name, role and index, so that what is
+// within [-1, 1], scattered by a hash of name, role and index, so that what is
 // misplaced, swapped or repeated shows. Never negative under "exp_avg_sq".
 float SynthValue(absl::string_view tensor, absl::string_view role,
                  int64_t index);

@@ -26,7 +26,7 @@ struct BoxCopy {
 // then by position of the source along the dim that cuts the sources finest.
 // Near-linear in boxes plus copies for the regular cuts of parallel layouts.
 // Errors: DataLoss if two sources overlap, or if part of a target has no
-// source; the message names both boxes.
+// source; the message names the boxes.
 absl::StatusOr<std::vector<BoxCopy>> PlanCopies(
     std::span<const ckpt::Box> sources, std::span<const ckpt::Box> targets);
 
