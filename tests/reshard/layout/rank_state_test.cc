@@ -147,6 +147,24 @@ TEST(RankState, OfPaddingOnlyOwnsNothing) {
   EXPECT_LT(owning, 128);
 }
 
+TEST(RankState, CutsTheBufferIntoBucketsOnTheFirstStageOnly) {
+  ModelConfig model = LlamaModel();
+  model.hidden_size = 2048;
+  model.ffn_hidden_size = 8192;  // 50 million elements a layer
+  const Layout layout = {
+      .pipeline = 2, .data = 2, .distributed_optimizer = true};
+  const auto buckets = [&](int64_t stage) {
+    return MakeRankState(model, layout, RankOf(layout, {.pipeline = stage}))
+        .buffer.buckets;
+  };
+  const std::vector<FlatBuffer::Bucket> first = buckets(0);
+  EXPECT_EQ(first.size(), 3);
+  for (size_t i = 0; i + 1 < first.size(); ++i) {
+    EXPECT_GE(first[i].unpadded, DefaultBucketSize(2));
+  }
+  EXPECT_EQ(buckets(1).size(), 1);
+}
+
 TEST(RankState, CopiesOfATiedEmbeddingLineUpTheirShards) {
   for (const int64_t data : {1, 2, 3, 4}) {
     const ModelConfig model = GptModel();
