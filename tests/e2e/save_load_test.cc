@@ -14,7 +14,8 @@ namespace {
 
 const reshard::Layout kFirst = {
     .tensor = 2, .pipeline = 2, .data = 2, .distributed_optimizer = true};
-const reshard::Layout kSecond = {.tensor = 4, .pipeline = 1, .data = 2};
+const reshard::Layout kSecond = {
+    .tensor = 4, .pipeline = 1, .data = 2, .distributed_optimizer = true};
 
 TEST(SaveLoad, GoesOnOnAnotherLayoutWithTheSameBits) {
   for (const RunConfig& config : {TinyGpt(), TinyLlama()}) {

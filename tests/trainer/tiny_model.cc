@@ -33,6 +33,7 @@ RunConfig Tiny() {
   config.schedule = {.style = LrDecayStyle::kCosine,
                      .max_lr = 1e-2,
                      .min_lr = 1e-3,
+                     .init_lr = 2e-3,
                      .warmup_samples = 3 * config.global_batch_size,
                      .decay_samples = 20 * config.global_batch_size};
   config.numerics = {.tensor_granularity = 8, .data_granularity = 16};
