@@ -6,7 +6,9 @@
 // leaves; each leaf is one chain acc = fma(a, b, acc) from +0, k ascending; the
 // leaves are combined by the tree of tree.h; then C = result, or C = C +
 // result. So the bits of an element do not depend on m, n, its place, or
-// blocking. SPDX-License-Identifier: Apache-2.0
+// blocking.
+//
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_KERNELS_GEMM_H_
 #define SHARDSHIFT_KERNELS_GEMM_H_
 

@@ -2,13 +2,14 @@
 # Runs clang-tidy on the implementation files, or only on those that changed
 # since a commit, with the headers they include. What time does not allow is
 # left out and counted.
-# usage: tools/tidy.sh BUILD_DIR [SINCE_COMMIT [SECONDS]]
+# usage: tools/tidy.sh [SINCE_COMMIT [SECONDS]]
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
-build_dir="$1"
-since="${2:-}"
-seconds="${3:-86400}"
+since="${1:-}"
+seconds="${2:-86400}"
+build_dir=build-tidy
+cmake --preset tidy >/dev/null
 
 changed=$(mktemp)
 trap 'rm -f "$changed"' EXIT

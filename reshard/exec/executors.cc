@@ -41,14 +41,14 @@ absl::StatusOr<ckpt::PartReceipt> WritePart(
       std::max<int64_t>(1, buffer_bytes / static_cast<int64_t>(sizeof(float)));
   std::vector<float> image;
   for (size_t i = 0; i < items.size(); ++i) {
-    SS_RETURN_IF_ERROR(ForEachSlab(
-        items[i].box, max_elements, [&](const ckpt::Box& slab) -> absl::Status {
-          const int64_t count = ckpt::NumElements(slab);
-          image.resize(std::max(image.size(), static_cast<size_t>(count)));
-          SS_RETURN_IF_ERROR(source(items[i], slab, image.data()));
-          return writer->Append(static_cast<int64_t>(i),
-                                Bytes(image.data(), count));
-        }));
+    for (const ckpt::Box& slab :
+         ckpt::SplitRowMajor(items[i].box, max_elements)) {
+      const int64_t count = ckpt::NumElements(slab);
+      image.resize(std::max(image.size(), static_cast<size_t>(count)));
+      SS_RETURN_IF_ERROR(source(items[i], slab, image.data()));
+      SS_RETURN_IF_ERROR(
+          writer->Append(static_cast<int64_t>(i), Bytes(image.data(), count)));
+    }
   }
   return writer->Close();
 }
@@ -142,27 +142,6 @@ absl::StatusOr<std::vector<ckpt::PartReceipt>> WriteParts(
     receipts.push_back(std::move(receipt));
   }
   return receipts;
-}
-
-absl::Status ForEachSlab(
-    const ckpt::Box& box, int64_t max_elements,
-    absl::FunctionRef<absl::Status(const ckpt::Box&)> visit) {
-  const int64_t total = ckpt::NumElements(box);
-  if (total == 0) return absl::OkStatus();
-  if (total <= max_elements) return visit(box);
-  // The outermost dim with more than one index is cut into runs of indices, as
-  // many as fit; where one index does not fit, each is cut further on its own.
-  size_t dim = 0;
-  while (box.extent[dim] == 1) ++dim;
-  const int64_t stride = total / box.extent[dim];
-  const int64_t step = std::max<int64_t>(1, max_elements / stride);
-  for (int64_t at = 0; at < box.extent[dim]; at += step) {
-    ckpt::Box slab = box;
-    slab.start[dim] += at;
-    slab.extent[dim] = std::min(step, box.extent[dim] - at);
-    SS_RETURN_IF_ERROR(ForEachSlab(slab, max_elements, visit));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace shardshift::reshard

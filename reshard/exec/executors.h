@@ -63,12 +63,6 @@ absl::StatusOr<std::vector<ckpt::PartReceipt>> WriteParts(
     std::span<const std::vector<WriteItem>> parts, int64_t buffer_bytes,
     ItemSource source);
 
-// Calls visit(slab) for boxes that tile `box` in row-major order, each
-// contiguous in it and of at most `max_elements` elements.
-absl::Status ForEachSlab(
-    const ckpt::Box& box, int64_t max_elements,
-    absl::FunctionRef<absl::Status(const ckpt::Box&)> visit);
-
 }  // namespace shardshift::reshard
 
 #endif  // SHARDSHIFT_RESHARD_EXEC_EXECUTORS_H_

@@ -68,13 +68,11 @@ class Comparison {
       SS_ASSIGN_OR_RETURN(const int64_t copied,
                           copy_.FindTensor(tensor.name, tensor.role));
       const int64_t item = ckpt::ItemSize(tensor.dtype);
-      SS_RETURN_IF_ERROR(ForEachSlab(
-          fragment.box, std::max<int64_t>(1, buffer_bytes_ / 2 / item),
-          [&](const ckpt::Box& slab) -> absl::Status {
-            SS_RETURN_IF_ERROR(CompareSlab(fragment, slab, copied));
-            advance(ckpt::NumElements(slab) * item);
-            return absl::OkStatus();
-          }));
+      for (const ckpt::Box& slab : ckpt::SplitRowMajor(
+               fragment.box, std::max<int64_t>(1, buffer_bytes_ / 2 / item))) {
+        SS_RETURN_IF_ERROR(CompareSlab(fragment, slab, copied));
+        advance(ckpt::NumElements(slab) * item);
+      }
     }
     return absl::OkStatus();
   }

@@ -3,5 +3,5 @@ add_custom_target(format-check
   COMMAND ${CMAKE_SOURCE_DIR}/tools/format_check.sh
   USES_TERMINAL)
 add_custom_target(tidy
-  COMMAND ${CMAKE_SOURCE_DIR}/tools/tidy.sh ${CMAKE_BINARY_DIR}
+  COMMAND ${CMAKE_SOURCE_DIR}/tools/tidy.sh
   USES_TERMINAL)

@@ -55,6 +55,7 @@ function(ss_test name)
   add_executable(${name} ${arg_SRCS})
   target_link_libraries(${name} PRIVATE ss_flags ${arg_DEPS}
     GTest::gmock GTest::gtest GTest::gtest_main)
+  target_precompile_headers(${name} REUSE_FROM test_headers)
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})

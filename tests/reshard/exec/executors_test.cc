@@ -21,40 +21,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(ForEachSlab, TilesTheBoxInRowMajorOrder) {
-  std::mt19937 random(31);
-  for (int round = 0; round < 2000; ++round) {
-    const ckpt::Box box = RandomBox(4, random);
-    const int64_t max = Uniform(random, 1, 40);
-    int64_t next = 0;
-    ASSERT_OK(ForEachSlab(box, max, [&](const ckpt::Box& slab) {
-      EXPECT_LE(ckpt::NumElements(slab), max);
-      for (const int64_t element : ElementsOf(box, slab)) {
-        EXPECT_EQ(element, next++) << ckpt::ToString(slab);
-      }
-      return absl::OkStatus();
-    }));
-    EXPECT_EQ(next, ckpt::NumElements(box));
-  }
-}
-
-TEST(ForEachSlab, VisitsNothingOfAnEmptyBox) {
-  ASSERT_OK(ForEachSlab({{0, 0}, {3, 0}}, 5, [](const ckpt::Box&) {
-    return absl::InternalError("visited");
-  }));
-}
-
-TEST(ForEachSlab, StopsAtTheFirstError) {
-  int visits = 0;
-  EXPECT_THAT(ForEachSlab({{0}, {10}}, 2,
-                          [&visits](const ckpt::Box&) -> absl::Status {
-                            if (++visits < 3) return absl::OkStatus();
-                            return absl::DataLossError("third");
-                          }),
-              StatusIs(absl::StatusCode::kDataLoss, "third"));
-  EXPECT_EQ(visits, 3);
-}
-
 // What a rank holds of the optimizer state: the flat buffer of each role.
 struct Memory {
   explicit Memory(const RankState& state)

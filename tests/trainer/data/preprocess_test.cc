@@ -156,9 +156,11 @@ TEST_F(PreprocessTest, RefusesToReplaceADataset) {
 
 TEST_F(PreprocessTest, ReportsProgressOfLargeInputs) {
   std::vector<int64_t> reported;
-  const std::string line = std::string(1 << 20, 'x') + "\n\n";
   std::string text;
-  for (int i = 0; i < 10; ++i) text += line;
+  for (int i = 0; i < 10; ++i) {
+    text.append(1 << 20, 'x');
+    text.append("\n\n");
+  }
   ASSERT_OK(Preprocess({.inputs = {WriteText("a", text)},
                         .output_prefix = Path("out"),
                         .blank_lines = true},
