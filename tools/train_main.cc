@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -21,7 +24,6 @@
 #include "trainer/comm/thread_communicator.h"
 #include "trainer/data/data_identity.h"
 #include "trainer/data/token_source.h"
-#include "trainer/run_log.h"
 #include "trainer/train.h"
 
 namespace shardshift {
@@ -174,14 +176,37 @@ absl::StatusOr<trainer::DataOrder> ResolveDataOrder(
   return trainer::ParseDataOrder(flags.data_order.value_or(name));
 }
 
+absl::Status CheckWritable(const char* flag, const std::string& path,
+                           const std::filesystem::path& existing) {
+  if (access(existing.c_str(), W_OK) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(
+      errno,
+      absl::StrCat(flag, " ", path, ": cannot write ", existing.string()));
+}
+
 // Finds out before the first iteration, not after the last, that a path cannot
-// be written.
+// be written. Writes nothing.
 absl::Status CheckOutputs(const TrainFlags& flags) {
+  std::error_code ignored;
   if (flags.save.has_value()) {
-    SS_RETURN_IF_ERROR(Annotate(ckpt::MakeDirectories(*flags.save), "--save"));
+    std::filesystem::path above =
+        std::filesystem::absolute(*flags.save, ignored);
+    while (!std::filesystem::exists(above, ignored)) {
+      above = above.parent_path();
+    }
+    if (!std::filesystem::is_directory(above, ignored)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--save ", *flags.save, ": ", above.string(),
+                       " is no directory; name another"));
+    }
+    SS_RETURN_IF_ERROR(CheckWritable("--save", *flags.save, above));
   }
-  return trainer::RunLog::Open(flags.log_jsonl, flags.log_interval, 0, Print)
-      .status();
+  if (!flags.log_jsonl.has_value()) return absl::OkStatus();
+  const std::filesystem::path log =
+      std::filesystem::absolute(*flags.log_jsonl, ignored);
+  return CheckWritable(
+      "--log-jsonl", *flags.log_jsonl,
+      std::filesystem::exists(log, ignored) ? log : log.parent_path());
 }
 
 void PrintRun(const trainer::TrainOptions& options) {
