@@ -89,14 +89,13 @@ absl::StatusOr<float> RankModel::MeanLoss(
   float mean = 0;
   if (mesh_.is_last_stage()) {
     std::vector<double> all(config_.global_batch_size);
-    SS_RETURN_IF_ERROR(
-        mesh_.data().AllGather(std::as_bytes(sample_losses),
-                               std::as_writable_bytes(std::span(all))));
+    SS_RETURN_IF_ERROR(mesh_.data().AllGather(
+        std::as_bytes(sample_losses), std::as_writable_bytes(std::span(all))));
     double sum = 0;
     for (const double loss : all) sum += loss;
-    mean = static_cast<float>(
-        sum / static_cast<double>(config_.global_batch_size *
-                                  config_.seq_length));
+    mean =
+        static_cast<float>(sum / static_cast<double>(config_.global_batch_size *
+                                                     config_.seq_length));
   }
   Communicator& pipeline = mesh_.pipeline();
   SS_RETURN_IF_ERROR(pipeline.Broadcast(

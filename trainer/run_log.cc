@@ -20,18 +20,17 @@ std::string Bits(float value) {
 }  // namespace
 
 std::string ToJsonLine(const IterationRecord& record) {
-  return nlohmann::ordered_json{
-      {"iteration", record.iteration},
-      {"consumed_samples", record.consumed_samples},
-      {"lm_loss", record.loss},
-      {"lm_loss_bits", Bits(record.loss)},
-      {"grad_norm", record.grad_norm},
-      {"grad_norm_bits", Bits(record.grad_norm)},
-      {"learning_rate", record.learning_rate},
-      {"loss_scale", 1.0},
-      {"skipped", 0},
-      {"elapsed_ms", record.elapsed_ms},
-      {"tokens_per_s", record.tokens_per_s}}
+  return nlohmann::ordered_json{{"iteration", record.iteration},
+                                {"consumed_samples", record.consumed_samples},
+                                {"lm_loss", record.loss},
+                                {"lm_loss_bits", Bits(record.loss)},
+                                {"grad_norm", record.grad_norm},
+                                {"grad_norm_bits", Bits(record.grad_norm)},
+                                {"learning_rate", record.learning_rate},
+                                {"loss_scale", 1.0},
+                                {"skipped", 0},
+                                {"elapsed_ms", record.elapsed_ms},
+                                {"tokens_per_s", record.tokens_per_s}}
       .dump();
 }
 
@@ -55,8 +54,7 @@ absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Open(
   if (jsonl.has_value()) {
     file = std::fopen(jsonl->c_str(), "a");
     if (file == nullptr) {
-      return absl::ErrnoToStatus(errno,
-                                 absl::StrCat("--log-jsonl ", *jsonl));
+      return absl::ErrnoToStatus(errno, absl::StrCat("--log-jsonl ", *jsonl));
     }
   }
   return std::unique_ptr<RunLog>(new RunLog(

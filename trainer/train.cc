@@ -39,9 +39,9 @@ class Trainer {
     if (options_.load_step_dir.has_value()) {
       SS_RETURN_IF_ERROR(checkpointing_.Load(*options_.load_step_dir));
     } else {
-      model_.parameters().Initialize(
-          reshard::LogicalTensors(config_.model), config_.seed,
-          config_.init_method_std, config_.model.num_layers);
+      model_.parameters().Initialize(reshard::LogicalTensors(config_.model),
+                                     config_.seed, config_.init_method_std,
+                                     config_.model.num_layers);
     }
     while (progress_.step < options_.train_iters) {
       SS_RETURN_IF_ERROR(Iterate());
@@ -60,12 +60,12 @@ class Trainer {
                                          model_.gradient_bytes(),
                                          model_.optimizer_bytes()};
     std::vector<std::array<int64_t, 3>> all(mesh_.world().size());
-    SS_RETURN_IF_ERROR(mesh_.world().AllGather(
-        std::as_bytes(std::span(mine)),
-        std::as_writable_bytes(std::span(all))));
+    SS_RETURN_IF_ERROR(
+        mesh_.world().AllGather(std::as_bytes(std::span(mine)),
+                                std::as_writable_bytes(std::span(all))));
     for (size_t rank = 0; rank < all.size(); ++rank) {
-      const reshard::RankCoordinates at = reshard::CoordinatesOf(
-          options_.layout, static_cast<int64_t>(rank));
+      const reshard::RankCoordinates at =
+          reshard::CoordinatesOf(options_.layout, static_cast<int64_t>(rank));
       Print(absl::StrFormat(
           "rank %d (tp %d, pp %d, dp %d): parameters %d bytes, gradients %d "
           "bytes, optimizer state %d bytes",
@@ -78,20 +78,17 @@ class Trainer {
   // This rank's contiguous share of the samples of the next iteration.
   absl::StatusOr<Batch> NextBatch() const {
     const int64_t seq = config_.seq_length;
-    Batch batch{
-        .num_samples = config_.global_batch_size / options_.layout.data,
-        .micro_batch_size = options_.micro_batch_size};
+    Batch batch{.num_samples = config_.global_batch_size / options_.layout.data,
+                .micro_batch_size = options_.micro_batch_size};
     if (!mesh_.is_first_stage() && !mesh_.is_last_stage()) return batch;
-    const int64_t first = progress_.consumed_samples +
-                          mesh_.at().data * batch.num_samples;
+    const int64_t first =
+        progress_.consumed_samples + mesh_.at().data * batch.num_samples;
     std::vector<int32_t> sample(seq + 1);
     for (int64_t i = 0; i < batch.num_samples; ++i) {
       SS_RETURN_IF_ERROR(
           options_.data->Sample(order_.At(first + i).index, sample));
-      batch.tokens.insert(batch.tokens.end(), sample.begin(),
-                          sample.end() - 1);
-      batch.labels.insert(batch.labels.end(), sample.begin() + 1,
-                          sample.end());
+      batch.tokens.insert(batch.tokens.end(), sample.begin(), sample.end() - 1);
+      batch.labels.insert(batch.labels.end(), sample.begin() + 1, sample.end());
     }
     return batch;
   }
@@ -130,9 +127,8 @@ class Trainer {
     const absl::Time begin = absl::Now();
     const StoredRun run{.config = config_,
                         .progress = progress_,
-                        .data = DataIdentity(*options_.data,
-                                             options_.data_order,
-                                             config_.seed)};
+                        .data = DataIdentity(
+                            *options_.data, options_.data_order, config_.seed)};
     SS_RETURN_IF_ERROR(checkpointing_.Save(
         *options_.save_run_dir, progress_.step, ToState(run),
         ToRecord(options_.layout, options_.micro_batch_size),
@@ -156,9 +152,9 @@ class Trainer {
 }  // namespace
 
 absl::Status Train(Communicator& world, const TrainOptions& options) {
-  absl::StatusOr<std::unique_ptr<RunLog>> log = RunLog::Open(
-      world.rank() == 0 ? options.log_jsonl : std::nullopt,
-      options.log_interval, options.train_iters, options.print);
+  absl::StatusOr<std::unique_ptr<RunLog>> log =
+      RunLog::Open(world.rank() == 0 ? options.log_jsonl : std::nullopt,
+                   options.log_interval, options.train_iters, options.print);
   SS_RETURN_IF_ERROR(AgreeOnStatus(world, log.status()));
   SS_ASSIGN_OR_RETURN(
       const std::unique_ptr<Mesh> mesh,
