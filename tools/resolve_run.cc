@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/resolve_run.h"
 
+#include <algorithm>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -193,8 +194,11 @@ absl::Status Require(const char* flag, bool given) {
 void FillModelDefaults(const ModelFlags& flags, int64_t seq_length,
                        reshard::ModelConfig& model) {
   if (model.ffn_hidden_size == 0) {
-    model.ffn_hidden_size = model.swiglu ? 8 * model.hidden_size / 3 / 64 * 64
-                                         : 4 * model.hidden_size;
+    constexpr int64_t kMultiple = 64;
+    model.ffn_hidden_size =
+        model.swiglu ? std::max(kMultiple, 8 * model.hidden_size / 3 /
+                                               kMultiple * kMultiple)
+                     : 4 * model.hidden_size;
   }
   if (model.kv_channels == 0) {
     model.kv_channels = model.hidden_size / model.num_attention_heads;
