@@ -56,6 +56,7 @@ void Visit(GradientBuffer& buffer, int64_t first_sample, int64_t sample) {
 
 float TreeSum(const std::vector<float>& values) {
   std::vector<const float*> leaves;
+  leaves.reserve(values.size());
   for (const float& value : values) leaves.push_back(&value);
   float sum = 0;
   kernels::CombineLeaves(leaves, 1, &sum);
@@ -103,6 +104,7 @@ std::vector<uint32_t> SummedBits(const std::vector<int64_t>& borders) {
   std::vector<float> sum(2 * kSize);
   kernels::CombineNodes({0, kGroups}, nodes, 2 * kSize, sum.data());
   std::vector<uint32_t> bits;
+  bits.reserve(sum.size());
   for (const float value : sum) bits.push_back(std::bit_cast<uint32_t>(value));
   return bits;
 }

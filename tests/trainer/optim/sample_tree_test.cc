@@ -112,15 +112,18 @@ TEST(SampleTree, IsCanonicalForTwelveGroupsOnAnyDivisorOfRanks) {
 
 TEST(SampleTree, IsCanonicalForRandomGroupsAndRuns) {
   const uint64_t key = kernels::RandomKey(1, "runs");
-  uint64_t draw = 0;
+  uint64_t draws = 0;
+  // 1 to `most`.
+  const auto draw = [&](int64_t most) {
+    return 1 + static_cast<int64_t>(kernels::RandomBits(key, draws++) %
+                                    static_cast<uint64_t>(most));
+  };
   for (int trial = 0; trial < 500; ++trial) {
-    const int64_t groups = 1 + kernels::RandomBits(key, draw++) % 40;
-    const int64_t samples = 1 + kernels::RandomBits(key, draw++) % 3;
+    const int64_t groups = draw(40);
+    const int64_t samples = draw(3);
     std::vector<int64_t> borders = {0};
     while (borders.back() < groups) {
-      const int64_t left = groups - borders.back();
-      borders.push_back(borders.back() + 1 +
-                        kernels::RandomBits(key, draw++) % left);
+      borders.push_back(borders.back() + draw(groups - borders.back()));
     }
     ExpectCanonical(borders, samples);
   }
