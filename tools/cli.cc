@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <exception>
 #include <iostream>
 #include <numeric>
@@ -137,6 +138,8 @@ CLI::Validator NumberIn(double min, double max) {
 }
 
 int RunCli(CLI::App& app, int argc, char** argv, const Action& action) {
+  // A write beyond the limit on file sizes then fails with an error to report.
+  std::signal(SIGXFSZ, SIG_IGN);
   std::vector<std::string> arguments;
   // CLI11 takes them from the back.
   for (int i = argc - 1; i > 0; --i) arguments.push_back(WithDashes(argv[i]));

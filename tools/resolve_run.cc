@@ -245,7 +245,7 @@ absl::StatusOr<ResolvedRun> ResolveNewRun(const RunFlags& flags) {
   if (config.schedule.decay_samples == 0) {
     SS_RETURN_IF_ERROR(Require("--train-iters", flags.train_iters.has_value()));
     config.schedule.decay_samples =
-        *flags.train_iters * config.global_batch_size;
+        std::max<int64_t>(1, *flags.train_iters) * config.global_batch_size;
   }
 
   config.numerics.tensor_granularity = flags.tensor_granularity.value_or(

@@ -103,8 +103,12 @@ absl::StatusOr<LoadedCheckpoint> OpenCheckpoint(
   if (!run.ok()) return Annotate(run.status(), found.step_dir);
   loaded.checkpoint.run = *std::move(run);
   loaded.checkpoint.layout = state.layout;
-  loaded.checkpoint.micro_batch_size =
-      state.record.value("micro_batch_size", int64_t{1});
+  const auto micro_batch = state.record.find("micro_batch_size");
+  if (micro_batch == state.record.end() || !micro_batch->is_number_integer()) {
+    return absl::DataLossError(absl::StrCat(
+        found.step_dir, ": checkpoint record: micro_batch_size is missing"));
+  }
+  micro_batch->get_to(loaded.checkpoint.micro_batch_size);
   SS_RETURN_IF_ERROR(
       reshard::CheckTensors(*reader, reshard::LogicalTensors(state.model)));
   return loaded;
@@ -142,6 +146,7 @@ absl::StatusOr<bool> MayReplaceSteps(
       ckpt::ListSteps(save);
   if (absl::IsNotFound(steps.status())) return false;
   if (!steps.ok()) return steps.status();
+  if (steps->empty()) return false;
   if (loaded.has_value() &&
       Canonical(loaded->step_dir).parent_path() == Canonical(save)) {
     return true;
@@ -169,11 +174,16 @@ absl::StatusOr<std::unique_ptr<trainer::TokenSource>> OpenData(
 
 absl::StatusOr<trainer::DataOrder> ResolveDataOrder(
     const TrainFlags& flags, const std::optional<LoadedCheckpoint>& loaded) {
-  std::string name = "shuffled";
-  if (loaded.has_value() && loaded->checkpoint.run.data.is_object()) {
-    name = loaded->checkpoint.run.data.value("order", name);
+  if (flags.data_order.has_value() || !loaded.has_value()) {
+    return trainer::ParseDataOrder(flags.data_order.value_or("shuffled"));
   }
-  return trainer::ParseDataOrder(flags.data_order.value_or(name));
+  const nlohmann::json& data = loaded->checkpoint.run.data;
+  const auto order = data.find("order");
+  if (order == data.end() || !order->is_string()) {
+    return absl::DataLossError(absl::StrCat(
+        loaded->step_dir, ": checkpoint state: data.order is missing"));
+  }
+  return trainer::ParseDataOrder(order->get<std::string>());
 }
 
 absl::Status CheckWritable(const char* flag, const std::string& path,
@@ -266,6 +276,7 @@ absl::StatusOr<int> RunTraining(const TrainFlags& flags) {
     options.load_step_dir = loaded->step_dir;
     options.start = loaded->checkpoint.run.progress;
   }
+  SS_RETURN_IF_ERROR(CheckOutputs(flags));
   if (flags.save.has_value()) {
     SS_ASSIGN_OR_RETURN(options.replace_steps,
                         MayReplaceSteps(*flags.save, loaded));
@@ -277,7 +288,6 @@ absl::StatusOr<int> RunTraining(const TrainFlags& flags) {
                        " iterations, --train-iters is ", options.train_iters));
     return kExitDone;
   }
-  SS_RETURN_IF_ERROR(CheckOutputs(flags));
   const absl::Status trained =
       trainer::RunRanks(static_cast<int>(run.layout.world_size()), {},
                         [&options](trainer::Communicator& world) {

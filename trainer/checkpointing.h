@@ -27,8 +27,9 @@ class Checkpointing {
   Checkpointing(Mesh& mesh, const reshard::ModelConfig& model,
                 Parameters& parameters, Optimizer& optimizer);
 
-  // Writes RUN/step-N: each rank its part, then rank 0 commits. On an error
-  // nothing of that name is left or changed.
+  // Writes RUN/step-N: each rank its part, then rank 0 commits. On an error no
+  // checkpoint is made or changed; the next save of the step removes what is
+  // left of this one.
   absl::Status Save(const std::string& run_dir, int64_t step,
                     const nlohmann::json& state, const nlohmann::json& record,
                     bool replace_existing);

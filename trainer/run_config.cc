@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/run_config.h"
 
-#include <cmath>
+#include <limits>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -104,6 +104,21 @@ absl::Status CheckPositive(const char* flag, int64_t value) {
       absl::StrCat(flag, " is ", value, ", expected at least 1"));
 }
 
+absl::Status Validate(const OptimizerConfig& optimizer) {
+  const auto check = [](const char* flag, double value, double below) {
+    if (value >= 0 && value < below) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " is ", value, ", expected 0 to below ", below));
+  };
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  absl::Status status = check("--adam-beta1", optimizer.beta1, 1.0);
+  status.Update(check("--adam-beta2", optimizer.beta2, 1.0));
+  status.Update(check("--adam-eps", optimizer.eps, kInfinity));
+  status.Update(check("--weight-decay", optimizer.weight_decay, kInfinity));
+  status.Update(check("--clip-grad", optimizer.clip_grad, kInfinity));
+  return status;
+}
+
 }  // namespace
 
 json ToState(const StoredRun& run) {
@@ -187,6 +202,7 @@ absl::Status Validate(const RunConfig& config, const reshard::Layout& layout,
                                        config.seq_length,
                                        config.global_batch_size));
   SS_RETURN_IF_ERROR(reshard::CheckLayoutFits(config.numerics, layout));
+  SS_RETURN_IF_ERROR(Validate(config.optimizer));
   return Validate(config.schedule);
 }
 

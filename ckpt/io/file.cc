@@ -105,16 +105,28 @@ absl::Status RemoveEntry(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<File> File::Open(const std::string& path, int flags) {
-  const int fd = RetryOnSignal(
-      [&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
+  // O_NONBLOCK: opening a pipe that nobody writes to must not wait.
+  const int fd = RetryOnSignal([&] {
+    return ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666);
+  });
   if (fd < 0) {
     return SystemError((flags & O_CREAT) != 0 ? "create" : "open", path);
   }
-  return File(fd, path);
+  File file(fd, path);
+  struct stat status;
+  if (::fstat(fd, &status) != 0) return SystemError("look at", path);
+  if ((flags & O_DIRECTORY) == 0 && !S_ISREG(status.st_mode)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " is not a regular file"));
+  }
+  return file;
 }
 
 absl::StatusOr<File> File::OpenForRead(const std::string& path) {
   return Open(path, O_RDONLY);
+}
+absl::StatusOr<File> File::OpenDirectory(const std::string& path) {
+  return Open(path, O_RDONLY | O_DIRECTORY);
 }
 absl::StatusOr<File> File::OpenForUpdate(const std::string& path) {
   return Open(path, O_RDWR);
@@ -228,7 +240,7 @@ absl::StatusOr<std::vector<std::string>> ListDirectory(
 }
 
 absl::Status SyncDirectory(const std::string& path) {
-  SS_ASSIGN_OR_RETURN(const File directory, File::OpenForRead(path));
+  SS_ASSIGN_OR_RETURN(const File directory, File::OpenDirectory(path));
   return directory.Sync();
 }
 

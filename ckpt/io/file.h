@@ -22,11 +22,15 @@ namespace shardshift::ckpt {
 // share one File.
 class File {
  public:
+  // Errors of all three: FailedPrecondition for a pipe or device, which could
+  // keep a reader waiting for ever.
   static absl::StatusOr<File> OpenForRead(const std::string& path);
   // An existing file, for reading and writing.
   static absl::StatusOr<File> OpenForUpdate(const std::string& path);
   // A new file; AlreadyExists if there is one.
   static absl::StatusOr<File> Create(const std::string& path);
+  // Only to be synced.
+  static absl::StatusOr<File> OpenDirectory(const std::string& path);
 
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;

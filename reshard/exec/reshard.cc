@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/file.h"
@@ -23,33 +25,58 @@ namespace {
 // replaced.
 constexpr char kMark[] = "shardshift-reshard";
 
-// Removes a leftover of ours and makes the directory anew, marked. Gives the
-// path of the replaced leftover, or "".
-absl::StatusOr<std::string> PreparePartial(const std::string& destination,
-                                           const std::string& partial) {
+// A leftover is ours if it bears our mark, half-written perhaps.
+absl::StatusOr<bool> IsOurs(const std::string& partial) {
+  SS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                      ckpt::ListDirectory(partial));
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return absl::StartsWith(name, kMark);
+  });
+}
+
+// Refuses a destination that exists, or lies where it would go away with the
+// source.
+absl::Status CheckDestination(const ckpt::Reader& source,
+                              const std::string& destination) {
   SS_ASSIGN_OR_RETURN(const bool taken, ckpt::Exists(destination));
   if (taken) {
     return absl::AlreadyExistsError(
         absl::StrCat(destination,
-                     " exists; reshard writes only what is not "
-                     "there yet: remove it or name another"));
+                     " exists; reshard writes only what is not there yet: "
+                     "remove it or name another"));
   }
+  std::error_code ignored;
+  const std::string step =
+      std::filesystem::weakly_canonical(source.directory(), ignored).string();
+  const std::string target =
+      std::filesystem::weakly_canonical(destination, ignored).string();
+  if (absl::StartsWith(target, step + "/")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(destination, " lies inside the checkpoint ",
+                     source.directory(), "; name a place outside"));
+  }
+  return absl::OkStatus();
+}
+
+// Removes a leftover of ours and makes the directory anew, marked. Gives the
+// path of the replaced leftover, or "".
+absl::StatusOr<std::string> PreparePartial(const std::string& partial) {
   std::string replaced;
-  const std::string mark = ckpt::JoinPath(partial, kMark);
   SS_ASSIGN_OR_RETURN(const bool leftover, ckpt::Exists(partial));
   if (leftover) {
-    SS_ASSIGN_OR_RETURN(const bool ours, ckpt::Exists(mark));
-    if (!ours) {
-      return absl::AlreadyExistsError(absl::StrCat(
-          partial,
-          " exists and was not left by an earlier reshard; move it "
-          "out of the way"));
+    const absl::StatusOr<bool> ours = IsOurs(partial);
+    if (!ours.ok() || !*ours) {
+      return absl::AlreadyExistsError(
+          absl::StrCat(partial,
+                       " exists and was not left by an earlier reshard; move "
+                       "it out of the way"));
     }
     SS_RETURN_IF_ERROR(ckpt::RemoveTree(partial));
     replaced = partial;
   }
   SS_RETURN_IF_ERROR(ckpt::MakeDirectories(partial));
-  SS_RETURN_IF_ERROR(ckpt::ReplaceFile(mark, "unfinished\n"));
+  SS_RETURN_IF_ERROR(
+      ckpt::ReplaceFile(ckpt::JoinPath(partial, kMark), "unfinished\n"));
   return replaced;
 }
 
@@ -192,7 +219,8 @@ absl::StatusOr<ReshardReport> ReshardCheckpoint(const ckpt::Reader& source,
     return absl::AlreadyExistsError("the destination is the root directory");
   }
   const std::string partial = absl::StrCat(target, ".partial");
-  SS_ASSIGN_OR_RETURN(std::string replaced, PreparePartial(target, partial));
+  SS_RETURN_IF_ERROR(CheckDestination(source, target));
+  SS_ASSIGN_OR_RETURN(std::string replaced, PreparePartial(partial));
   absl::Cleanup remove_partial = [&partial] {
     ckpt::RemoveTree(partial).IgnoreError();
   };

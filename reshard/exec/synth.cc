@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/file.h"
@@ -84,6 +85,9 @@ absl::Status WriteSynthCheckpoint(const std::string& run_dir, int64_t step,
         absl::StrCat(run_dir, " exists; remove it or name another"));
   }
   const std::vector<LogicalTensor> tensors = LogicalTensors(model);
+  absl::Cleanup remove_unfinished = [&run_dir] {
+    ckpt::RemoveTree(run_dir).IgnoreError();
+  };
   SS_ASSIGN_OR_RETURN(const std::string step_dir,
                       ckpt::BeginCheckpoint(run_dir, step));
   const auto fill = [&](const WriteItem& item, const ckpt::Box& box,
@@ -97,8 +101,11 @@ absl::Status WriteSynthCheckpoint(const std::string& run_dir, int64_t step,
       const std::vector<ckpt::PartReceipt> receipts,
       WriteParts(step_dir, tensors, AssignWriters(model, layout), kBufferBytes,
                  fill));
-  return ckpt::CommitCheckpoint(run_dir, step, receipts, StateText(state),
-                                StateText(record), /*replace_existing=*/false);
+  SS_RETURN_IF_ERROR(ckpt::CommitCheckpoint(run_dir, step, receipts,
+                                            StateText(state), StateText(record),
+                                            /*replace_existing=*/false));
+  std::move(remove_unfinished).Cancel();
+  return absl::OkStatus();
 }
 
 }  // namespace shardshift::reshard

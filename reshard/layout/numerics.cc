@@ -68,8 +68,11 @@ absl::Status CheckLayoutFits(const NumericsConstants& numerics,
     return absl::InvalidArgumentError(absl::StrCat(
         "--tensor-model-parallel-size ", layout.tensor,
         " is no power of two that divides the run's tensor granularity ",
-        numerics.tensor_granularity, "; choose one that does, or set ",
-        kTensorFlag, " at the price of another loss curve from here on"));
+        numerics.tensor_granularity,
+        "; choose one that does. The granularity divides --seq-length and "
+        "every width that TP splits; ",
+        kTensorFlag,
+        " sets it, at the price of another loss curve from here on"));
   }
   if (numerics.data_granularity % layout.data != 0) {
     return absl::InvalidArgumentError(absl::StrCat(

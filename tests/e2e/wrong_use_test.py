@@ -136,6 +136,32 @@ class WrongUseTest(unittest.TestCase):
         self.new_run("--seq-length", 12, "--tensor-granularity", 8,
                      says=["--tensor-granularity 8", "--seq-length 12"])
 
+    def test_switches_with_a_value_that_is_none(self):
+        for flag in ("--swiglu", "--use-distributed-optimizer",
+                     "--group-query-attention"):
+            self.new_run(f"{flag}=x", says=flag)
+
+    def test_a_pipe_where_a_file_should_be(self):
+        for name in ("index.h5", "part-00000.h5"):
+            damaged = self.path("piped")
+            shutil.copytree(self.run_dir, damaged)
+            file = os.path.join(damaged, "step-00000002", name)
+            os.remove(file)
+            os.mkfifo(file)
+            self.refused("ckpt", "show", damaged, says="not a regular file")
+            self.refused("train", DATA, "--train-iters", 4, "--load", damaged,
+                         says="not a regular file")
+            shutil.rmtree(damaged)
+
+    def test_a_destination_inside_its_source(self):
+        step = os.path.join(self.run_dir, "step-00000002")
+        self.refused("reshard", self.run_dir, os.path.join(step, "inside"),
+                     says="lies inside the checkpoint")
+
+    def test_paths_that_cannot_be_written(self):
+        self.new_run("--log-jsonl", self.path("none/log"), says="--log-jsonl")
+        self.new_run("--save", self.text, says="--save")
+
     def test_data(self):
         no_data = [flag for flag in GPT + RUN if flag != DATA]
         rest = ["--train-iters", 2, "--save", self.path("new")]

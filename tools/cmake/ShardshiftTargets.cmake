@@ -12,7 +12,7 @@ if(SHARDSHIFT_WERROR)
 endif()
 if(SHARDSHIFT_SANITIZE)
   target_compile_options(ss_flags INTERFACE
-    -fsanitize=${SHARDSHIFT_SANITIZE} -fno-omit-frame-pointer -g
+    -fsanitize=${SHARDSHIFT_SANITIZE} -fno-omit-frame-pointer -g1
     -Wno-maybe-uninitialized)
   target_link_options(ss_flags INTERFACE -fsanitize=${SHARDSHIFT_SANITIZE})
 endif()

@@ -8,6 +8,7 @@
 #include <exception>
 #include <limits>
 #include <memory>
+#include <new>
 #include <numeric>
 #include <string>
 #include <system_error>
@@ -263,6 +264,10 @@ absl::Status RunBody(const std::function<absl::Status(Communicator&)>& body,
                      Communicator& comm) {
   try {
     return body(comm);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        "out of memory: use more ranks, smaller micro-batches or a smaller "
+        "model");
   } catch (const std::exception& e) {
     return absl::InternalError(absl::StrCat("exception: ", e.what()));
   } catch (...) {

@@ -178,6 +178,15 @@ TEST_F(ReshardTest, ReplacesItsOwnLeftover) {
   EXPECT_TRUE(Snapshot(Path("out")) == Snapshot(Path("clean")));
 }
 
+// A full disk can end a reshard before it has written its mark.
+TEST_F(ReshardTest, ReplacesALeftoverThatWasNotMarkedYet) {
+  ASSERT_OK(ckpt::MakeDirectories(Path("out.partial")));
+  ASSERT_OK(
+      ckpt::ReplaceFile(Path("out.partial/shardshift-reshard.partial"), ""));
+  ASSERT_OK_AND_ASSIGN(const ReshardReport report, Run("out"));
+  EXPECT_EQ(report.replaced_leftover, Path("out.partial"));
+}
+
 TEST_F(ReshardTest, RefusesADirectoryThatIsNotItsOwnLeftover) {
   ASSERT_OK(ckpt::MakeDirectories(Path("out.partial")));
   ASSERT_OK(ckpt::ReplaceFile(Path("out.partial/thesis"), "x"));
