@@ -167,7 +167,8 @@ void AddRunFlags(CLI::App& app, RunFlags& flags) {
             "constant of the run (8, or the largest that fits)");
   group.Int("--data-granularity", flags.data_granularity, 1,
             "groups of samples a batch is summed in; a constant of the run "
-            "(the largest divisor of the batch up to 16)");
+            "(the largest divisor of the batch up to 16, or up to "
+            "--data-parallel-size if that is more)");
   AddOptimizerFlags(app, flags);
 }
 
