@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/reader.h"
@@ -35,6 +36,10 @@ absl::StatusOr<Json> Describe(const ckpt::StepEntry& entry) {
 absl::StatusOr<int> Ls(const LsFlags& flags) {
   SS_ASSIGN_OR_RETURN(const std::vector<ckpt::StepEntry> steps,
                       ckpt::ListSteps(flags.run));
+  if (steps.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat(flags.run, " holds no checkpoint; name a run directory"));
+  }
   Json list = Json::array();
   for (const ckpt::StepEntry& entry : steps) {
     const absl::StatusOr<Json> json = Describe(entry);

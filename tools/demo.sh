@@ -36,8 +36,8 @@ from_scratch=(build/bin/train --tp 2 --dp 2 --use-distributed-optimizer
   --num-layers 2 --hidden-size 128 --num-attention-heads 4 --seq-length 64
   --max-position-embeddings 64 --vocab-size 256
   --micro-batch-size 4 --global-batch-size 16 --seed 1234
-  --train-iters $iterations --lr 1e-3 --min-lr 1e-4 --lr-decay-style cosine
-  --lr-warmup-iters 10 --weight-decay 0.1 --clip-grad 1.0
+  --train-iters $iterations --lr 5e-4 --min-lr 5e-5 --lr-decay-style cosine
+  --lr-warmup-iters 20 --weight-decay 0.1 --clip-grad 1.0
   --save-interval $save_interval --log-interval 20 --data-path $demo/text)
 
 last_logged() { cat "$1" 2>/dev/null | wc -l; }

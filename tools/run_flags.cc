@@ -42,7 +42,7 @@ class FlagGroup {
     // Not add_flag: it would take `value` for a counter and set it to 0.
     const auto set = [&value](int64_t count) { value = count > 0; };
     app_.add_flag_function(names, set, help)
-        ->check(CLI::IsMember({"true", "false"}))
+        ->check(CLI::IsMember({"true", "false"}).description(""))
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
         ->group(name_);
   }

@@ -115,9 +115,9 @@ absl::StatusOr<File> File::Open(const std::string& path, int flags) {
   File file(fd, path);
   struct stat status;
   if (::fstat(fd, &status) != 0) return SystemError("look at", path);
-  if ((flags & O_DIRECTORY) == 0 && !S_ISREG(status.st_mode)) {
+  if (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode)) {
     return absl::FailedPreconditionError(
-        absl::StrCat(path, " is not a regular file"));
+        absl::StrCat(path, " is a pipe, not a regular file"));
   }
   return file;
 }

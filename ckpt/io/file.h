@@ -22,8 +22,8 @@ namespace shardshift::ckpt {
 // share one File.
 class File {
  public:
-  // Errors of all three: FailedPrecondition for a pipe or device, which could
-  // keep a reader waiting for ever.
+  // Errors of all three: FailedPrecondition for a pipe, which could keep a
+  // reader waiting for ever.
   static absl::StatusOr<File> OpenForRead(const std::string& path);
   // An existing file, for reading and writing.
   static absl::StatusOr<File> OpenForUpdate(const std::string& path);
