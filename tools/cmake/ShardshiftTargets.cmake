@@ -14,6 +14,12 @@ if(SHARDSHIFT_SANITIZE)
   target_compile_options(ss_flags INTERFACE
     -fsanitize=${SHARDSHIFT_SANITIZE} -fno-omit-frame-pointer -g1
     -Wno-maybe-uninitialized)
+  # These three check every access through a pointer, for a third of the time
+  # to compile; the address sanitizer stops at null by itself.
+  if(SHARDSHIFT_SANITIZE MATCHES "undefined")
+    target_compile_options(ss_flags INTERFACE
+      -fno-sanitize=alignment,null,vptr)
+  endif()
   target_link_options(ss_flags INTERFACE -fsanitize=${SHARDSHIFT_SANITIZE})
 endif()
 
