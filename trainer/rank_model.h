@@ -38,7 +38,6 @@ class RankModel {
   absl::StatusOr<StepResult> Step(const Batch& batch, double lr, int64_t step);
 
   Parameters& parameters() { return parameters_; }
-  GradientBuffer& gradients() { return gradients_; }
   Optimizer& optimizer() { return optimizer_; }
   LayerContext& context() { return context_; }
 
