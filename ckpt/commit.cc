@@ -48,20 +48,30 @@ absl::Status CheckOurs(const std::string& path) {
                    "checkpoint; move it away"));
 }
 
-absl::StatusOr<Table> MergeReceipts(const std::vector<PartReceipt>& receipts) {
+absl::StatusOr<Table> MergeReceipts(const CheckpointId& id,
+                                    const std::vector<PartReceipt>& receipts) {
   TableBuilder builder;
   std::map<int64_t, Part> parts;
   for (const PartReceipt& receipt : receipts) {
+    if (CheckpointId{receipt.table.step, receipt.table.state} != id) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("part ", receipt.part.number, " is of step ",
+                       receipt.table.step, " or of another state than step ",
+                       id.step, ", which is to be committed"));
+    }
     if (!parts.try_emplace(receipt.part.number, receipt.part).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("part ", receipt.part.number, " is given twice"));
     }
-    for (const Fragment& fragment : receipt.table.fragments) {
-      SS_RETURN_IF_ERROR(
-          builder.Add(receipt.table.tensors[fragment.tensor], fragment));
+    for (Fragment fragment : receipt.table.fragments) {
+      const Tensor& tensor = receipt.table.tensors[fragment.tensor];
+      fragment.part = receipt.part.number;
+      SS_RETURN_IF_ERROR(builder.Add(tensor, std::move(fragment)));
     }
   }
   Table table = builder.Build().first;
+  table.step = id.step;
+  table.state = id.state;
   for (const auto& [number, part] : parts) table.parts.push_back(part);
   return table;
 }
@@ -94,13 +104,14 @@ absl::StatusOr<std::map<int64_t, std::string>> ReadScalars(
         File::OpenForRead(JoinPath(directory, PartFileName(fragment.part))));
     std::string value(static_cast<size_t>(FragmentBytes(table, fragment)),
                       '\0');
+    const Block& block = fragment.blocks.front();
     SS_RETURN_IF_ERROR(file.ReadAt(
-        fragment.offset_bytes,
+        block.offset_bytes,
         std::as_writable_bytes(std::span(value.data(), value.size()))));
-    if (Checksum64(AsBytes(value)) != fragment.checksums.front()) {
+    if (Checksum64(AsBytes(value)) != block.checksum) {
       return absl::DataLossError(
           absl::StrCat(file.path(), " ", Describe(table, fragment), " at byte ",
-                       fragment.offset_bytes, ": checksum differs"));
+                       block.offset_bytes, ": checksum differs"));
     }
     scalars.emplace(fragment.tensor, std::move(value));
   }
@@ -110,14 +121,14 @@ absl::StatusOr<std::map<int64_t, std::string>> ReadScalars(
 absl::Status WriteIndex(const std::string& directory, const Table& table) {
   SS_ASSIGN_OR_RETURN(const auto scalars, ReadScalars(directory, table));
   const std::string path = JoinPath(directory, kIndexFileName);
-  SS_ASSIGN_OR_RETURN(const FileLayout layout,
-                      CreateIndexFile(path, table, scalars));
-  SS_ASSIGN_OR_RETURN(const File file, File::OpenForUpdate(path));
+  SS_ASSIGN_OR_RETURN(FileLayout layout, LayOutIndexFile(path, table, scalars));
+  SS_ASSIGN_OR_RETURN(const File file, File::Create(path));
   const UserBlock user_block = {
       .role = FileRole::kIndex,
-      .file_bytes = layout.file_bytes,
       .table_offset_bytes = layout.table_offset_bytes};
-  return SealFile(file, user_block, EncodeTable(table), {}).status();
+  return SealFile(file, std::move(layout.image), user_block, EncodeTable(table),
+                  {})
+      .status();
 }
 
 }  // namespace
@@ -135,21 +146,19 @@ absl::StatusOr<std::string> BeginCheckpoint(const std::string& run_dir,
   return partial;
 }
 
-absl::Status CommitCheckpoint(const std::string& run_dir, int64_t step,
+absl::Status CommitCheckpoint(const std::string& run_dir,
+                              const CheckpointId& id,
                               const std::vector<PartReceipt>& receipts,
-                              absl::string_view state, absl::string_view record,
-                              bool replace_existing) {
-  const std::string partial = PartialPath(run_dir, step);
-  const std::string target = StepPath(run_dir, step);
+                              absl::string_view record, bool replace_existing) {
+  const std::string partial = PartialPath(run_dir, id.step);
+  const std::string target = StepPath(run_dir, id.step);
   SS_ASSIGN_OR_RETURN(const bool target_exists, Exists(target));
   if (target_exists && !replace_existing) {
     return absl::AlreadyExistsError(absl::StrCat(target, " exists"));
   }
   if (target_exists) SS_RETURN_IF_ERROR(CheckOurs(target));
 
-  SS_ASSIGN_OR_RETURN(Table table, MergeReceipts(receipts));
-  table.step = step;
-  table.state = std::string(state);
+  SS_ASSIGN_OR_RETURN(Table table, MergeReceipts(id, receipts));
   table.record = std::string(record);
   SS_RETURN_IF_ERROR(CheckIndexTable(table));
   SS_RETURN_IF_ERROR(CheckPartFiles(partial, table.parts));
@@ -160,7 +169,7 @@ absl::Status CommitCheckpoint(const std::string& run_dir, int64_t step,
                                    : RenameNoReplace(partial, target));
   SS_RETURN_IF_ERROR(SyncDirectory(run_dir));
   SS_RETURN_IF_ERROR(ReplaceFile(JoinPath(run_dir, "latest"),
-                                 absl::StrCat(StepName(step), "\n")));
+                                 absl::StrCat(StepName(id.step), "\n")));
   SS_RETURN_IF_ERROR(SyncDirectory(run_dir));
   // After an exchange this is the old checkpoint.
   return RemoveTree(partial);

@@ -2,14 +2,17 @@
 #include "ckpt/reader.h"
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "ckpt/block_io.h"
 #include "ckpt/core/box_copy.h"
 #include "ckpt/core/coding.h"
 #include "ckpt/core/status_macros.h"
+#include "ckpt/io/worker_pool.h"
 #include "ckpt/run_dir.h"
 
 namespace shardshift::ckpt {
@@ -17,7 +20,7 @@ namespace {
 
 // A file that the index names is not a wrong path of the user's.
 absl::StatusOr<File> OpenListed(const std::string& path) {
-  absl::StatusOr<File> file = File::OpenForRead(path);
+  absl::StatusOr<File> file = File::OpenForRead(path, PageCache::kBypass);
   if (!absl::IsNotFound(file.status())) return file;
   return absl::DataLossError(
       absl::StrCat(path, " is missing, but the index lists it"));
@@ -48,60 +51,85 @@ absl::Status CheckStepName(const std::string& directory, int64_t step) {
                                           "; rename it to ", StepName(step)));
 }
 
-// The blocks of one fragment, each fetched and verified when it comes up.
-class BlockReader {
- public:
-  BlockReader(const File& file, const Table& table, const Fragment& fragment,
-              ReadScratch& scratch)
-      : file_(file),
-        table_(table),
-        fragment_(fragment),
-        size_bytes_(FragmentBytes(table, fragment)),
-        scratch_(scratch) {}
-
-  // Copies bytes [offset, offset + size) of the fragment to `dst`.
-  absl::Status Copy(int64_t offset, int64_t size, std::byte* dst) {
-    while (size > 0) {
-      SS_RETURN_IF_ERROR(Load(offset / kBlockBytes));
-      const int64_t within = offset % kBlockBytes;
-      const int64_t n = std::min(size, block_bytes_ - within);
-      std::copy_n(scratch_.block.data() + within, n, dst);
-      offset += n;
-      size -= n;
-      dst += n;
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  absl::Status Load(int64_t block) {
-    if (block == loaded_) return absl::OkStatus();
-    const int64_t begin = block * kBlockBytes;
-    block_bytes_ = std::min(kBlockBytes, size_bytes_ - begin);
-    if (scratch_.block.size() < static_cast<size_t>(block_bytes_)) {
-      scratch_.block.resize(block_bytes_);
-    }
-    const auto bytes =
-        std::span(scratch_.block).first(static_cast<size_t>(block_bytes_));
-    SS_RETURN_IF_ERROR(file_.ReadAt(fragment_.offset_bytes + begin, bytes));
-    if (Checksum64(bytes) != fragment_.checksums[block]) {
-      return absl::DataLossError(absl::StrCat(
-          file_.path(), ": ", Describe(table_, fragment_), ", the ",
-          block_bytes_, " bytes at byte ", fragment_.offset_bytes + begin,
-          " of the file: checksum differs"));
-    }
-    loaded_ = block;
-    return absl::OkStatus();
-  }
-
-  const File& file_;
-  const Table& table_;
-  const Fragment& fragment_;
-  int64_t size_bytes_;
-  ReadScratch& scratch_;
-  int64_t loaded_ = -1;
-  int64_t block_bytes_ = 0;
+// A block that some reads want.
+struct BlockUse {
+  int64_t fragment;
+  int64_t block;
+  int64_t read;  // index of one of them
 };
+
+// The blocks from the first to the last element of each read, those of one
+// fragment after each other.
+std::vector<BlockUse> BlockUses(const Table& table,
+                                std::span<const FragmentRead> reads) {
+  std::vector<BlockUse> uses;
+  for (size_t r = 0; r < reads.size(); ++r) {
+    const FragmentRead& read = reads[r];
+    if (NumElements(read.what) == 0) continue;
+    const Fragment& fragment = table.fragments[read.fragment];
+    const int64_t per_block =
+        kBlockBytes / ItemSize(table.tensors[fragment.tensor].dtype);
+    const auto [first, last] = RowMajorBounds(fragment.box, read.what);
+    for (int64_t b = first / per_block; b <= last / per_block; ++b) {
+      uses.push_back({read.fragment, b, static_cast<int64_t>(r)});
+    }
+  }
+  const auto place = [&table](const BlockUse& use) {
+    const Fragment& fragment = table.fragments[use.fragment];
+    return std::tuple(fragment.part, fragment.blocks[use.block].offset_bytes,
+                      use.read);
+  };
+  std::sort(uses.begin(), uses.end(),
+            [&place](const BlockUse& a, const BlockUse& b) {
+              return place(a) < place(b);
+            });
+  return uses;
+}
+
+// Ranges of `uses` that want the same block.
+std::vector<std::span<const BlockUse>> GroupByBlock(
+    const std::vector<BlockUse>& uses) {
+  std::vector<std::span<const BlockUse>> groups;
+  for (size_t begin = 0; begin < uses.size();) {
+    size_t end = begin + 1;
+    while (end < uses.size() && uses[end].fragment == uses[begin].fragment &&
+           uses[end].block == uses[begin].block) {
+      ++end;
+    }
+    groups.push_back(std::span(uses).subspan(begin, end - begin));
+    begin = end;
+  }
+  return groups;
+}
+
+// One contiguous piece of a block that a read wants.
+struct PieceCopy {
+  const FragmentRead* read;
+  Box piece;  // of the fragment, dense in the block
+  Box common;
+  int64_t offset;  // of the piece in the block, in elements
+};
+
+// Empty if the reads pass the block over, as those of columns may.
+std::vector<PieceCopy> CopiesOf(const Table& table,
+                                std::span<const BlockUse> uses,
+                                std::span<const FragmentRead> reads) {
+  const Fragment& fragment = table.fragments[uses.front().fragment];
+  const ElementRange range = BlockElements(table, fragment, uses.front().block);
+  std::vector<PieceCopy> copies;
+  int64_t offset = 0;
+  for (const Box& piece : RowMajorRange(fragment.box, range.begin, range.end)) {
+    for (const BlockUse& use : uses) {
+      const std::optional<Box> common = Intersect(piece, reads[use.read].what);
+      if (common) copies.push_back({&reads[use.read], piece, *common, offset});
+    }
+    offset += NumElements(piece);
+  }
+  return copies;
+}
+
+// Files that a reader keeps open.
+constexpr size_t kMaxOpenFiles = 64;
 
 }  // namespace
 
@@ -180,28 +208,54 @@ std::span<const Fragment> Reader::Fragments(int64_t tensor) const {
       .subspan(first, first_fragment_[tensor + 1] - first);
 }
 
-absl::Status Reader::ReadFragment(const Fragment& fragment, const Box& what,
-                                  std::byte* dst, const Box& dst_box,
-                                  ReadScratch& scratch) const {
-  if (NumElements(what) == 0) return absl::OkStatus();
-  SS_ASSIGN_OR_RETURN(
-      const File file,
-      OpenListed(JoinPath(directory_, PartFileName(fragment.part))));
-  const int64_t item_size = ItemSize(table_.tensors[fragment.tensor].dtype);
-  BlockReader reader(file, table_, fragment, scratch);
-  absl::Status status;
-  ForEachRunPair(fragment.box, dst_box, what,
-                 [&](int64_t src_offset, int64_t dst_offset, int64_t count) {
-                   if (!status.ok()) return;
-                   status =
-                       reader.Copy(src_offset * item_size, count * item_size,
-                                   dst + dst_offset * item_size);
-                 });
-  return status;
+absl::StatusOr<std::shared_ptr<const File>> Reader::PartFile(
+    int64_t part) const {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<const File>& entry = files_[part];
+  if (entry == nullptr) {
+    absl::StatusOr<File> file =
+        OpenListed(JoinPath(directory_, PartFileName(part)));
+    if (!file.ok()) {
+      files_.erase(part);
+      return file.status();
+    }
+    entry = std::make_shared<const File>(*std::move(file));
+    // Reads ascend by part: the lowest is the least likely to come again.
+    if (files_.size() > kMaxOpenFiles) {
+      const auto lowest = files_.begin();
+      files_.erase(lowest->first == part ? std::next(lowest) : lowest);
+    }
+  }
+  return files_.at(part);
 }
 
-absl::Status Reader::ReadTensor(int64_t tensor, const Box& what, std::byte* dst,
-                                ReadScratch& scratch) const {
+absl::Status Reader::Read(std::span<const FragmentRead> reads) const {
+  const std::vector<BlockUse> uses = BlockUses(table_, reads);
+  const auto groups = GroupByBlock(uses);
+  return WorkerPool::Default().Run(
+      static_cast<int64_t>(groups.size()), [&](int64_t g) -> absl::Status {
+        const BlockUse& use = groups[g].front();
+        const Fragment& fragment = table_.fragments[use.fragment];
+        const auto copies = CopiesOf(table_, groups[g], reads);
+        if (copies.empty()) return absl::OkStatus();
+        SS_ASSIGN_OR_RETURN(const std::shared_ptr<const File> file,
+                            PartFile(fragment.part));
+        SS_ASSIGN_OR_RETURN(StagingBuffer buffer, StagingBuffer::Take());
+        SS_ASSIGN_OR_RETURN(
+            const auto values,
+            ReadBlock(*file, table_, fragment, use.block, buffer));
+        const int64_t item_size =
+            ItemSize(table_.tensors[fragment.tensor].dtype);
+        for (const PieceCopy& copy : copies) {
+          CopyBox(values.data() + copy.offset * item_size, copy.piece,
+                  copy.read->dst, copy.read->dst_box, copy.common, item_size);
+        }
+        return absl::OkStatus();
+      });
+}
+
+absl::Status Reader::ReadTensor(int64_t tensor, const Box& what,
+                                std::byte* dst) const {
   const Tensor& info = table_.tensors[tensor];
   if (!Contains(WholeBox(info.shape), what)) {
     return absl::OutOfRangeError(
@@ -209,12 +263,12 @@ absl::Status Reader::ReadTensor(int64_t tensor, const Box& what, std::byte* dst,
                      ", box at ", ToString(what.start), " of extent ",
                      ToString(what.extent), " is not inside"));
   }
-  for (const Fragment& fragment : Fragments(tensor)) {
-    const std::optional<Box> common = Intersect(fragment.box, what);
-    if (!common) continue;
-    SS_RETURN_IF_ERROR(ReadFragment(fragment, *common, dst, what, scratch));
+  std::vector<FragmentRead> reads;
+  for (int64_t f = FirstFragment(tensor); f < FirstFragment(tensor + 1); ++f) {
+    const std::optional<Box> common = Intersect(table_.fragments[f].box, what);
+    if (common) reads.push_back({f, *common, dst, what});
   }
-  return absl::OkStatus();
+  return Read(reads);
 }
 
 }  // namespace shardshift::ckpt

@@ -6,7 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,9 +30,14 @@ absl::StatusOr<Table> ReadIndexTable(const std::string& step_dir);
 // Errors: DataLoss if it is missing, damaged in front, or another file.
 absl::StatusOr<File> OpenPart(const std::string& step_dir, const Part& part);
 
-// A buffer of one block that a thread uses again for each of its reads.
-struct ReadScratch {
-  std::vector<std::byte> block;
+// Copy the elements of `what`, a box inside that of
+// table().fragments[fragment], to `dst`, the dense image of dst_box, which
+// contains `what`.
+struct FragmentRead {
+  int64_t fragment = 0;
+  Box what;
+  std::byte* dst = nullptr;
+  Box dst_box;
 };
 
 // Const methods may be called from several threads at once.
@@ -54,30 +61,35 @@ class Reader {
   absl::StatusOr<int64_t> FindTensor(absl::string_view name,
                                      absl::string_view role) const;
 
-  // The fragments of a tensor: a range of table().fragments.
+  // The fragments of a tensor: a range of table().fragments, from index
+  // FirstFragment on.
   std::span<const Fragment> Fragments(int64_t tensor) const;
+  int64_t FirstFragment(int64_t tensor) const {
+    return first_fragment_[tensor];
+  }
 
-  // Copies the elements of `what` out of a fragment into `dst`, the dense
-  // image of dst_box. Fetches only the blocks that `what` touches.
-  // REQUIRES: `fragment` is in table().fragments; `what` lies inside its box
-  // and inside dst_box.
+  // Does all of `reads`, on the default pool. Of the files it fetches the
+  // blocks that they touch, each once, ascending.
   // Errors: DataLoss, naming file, tensor and offset.
-  absl::Status ReadFragment(const Fragment& fragment, const Box& what,
-                            std::byte* dst, const Box& dst_box,
-                            ReadScratch& scratch) const;
+  absl::Status Read(std::span<const FragmentRead> reads) const;
 
   // Fills `dst`, the dense image of `what`, from all the fragments it needs.
-  // Errors: OutOfRange if `what` is not inside the tensor; as ReadFragment.
-  absl::Status ReadTensor(int64_t tensor, const Box& what, std::byte* dst,
-                          ReadScratch& scratch) const;
+  // Errors: OutOfRange if `what` is not inside the tensor; as Read.
+  absl::Status ReadTensor(int64_t tensor, const Box& what,
+                          std::byte* dst) const;
 
  private:
   Reader(std::string directory, Table table, int64_t total_bytes);
 
+  absl::StatusOr<std::shared_ptr<const File>> PartFile(int64_t part) const;
   std::string directory_;
   Table table_;
   std::vector<int64_t> first_fragment_;  // by tensor, and one past the last
   int64_t total_bytes_ = 0;
+
+  mutable std::mutex mutex_;
+  // Open part files, by number; guarded by mutex_.
+  mutable std::map<int64_t, std::shared_ptr<const File>> files_;
 };
 
 }  // namespace shardshift::ckpt

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ckpt/verify.h"
 
-#include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "ckpt/block_io.h"
 #include "ckpt/core/coding.h"
+#include "ckpt/core/fingerprint.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/format/table_builder.h"
+#include "ckpt/io/aligned_buffer.h"
 #include "ckpt/io/file.h"
+#include "ckpt/io/worker_pool.h"
 #include "ckpt/reader.h"
 #include "ckpt/run_dir.h"
 
@@ -21,15 +24,52 @@ namespace {
 // What the table of each part has to be by the index.
 std::map<int64_t, Table> TablesOfParts(const Table& index) {
   std::map<int64_t, TableBuilder> builders;
-  for (const Fragment& fragment : index.fragments) {
+  for (Fragment fragment : index.fragments) {
+    const Tensor& tensor = index.tensors[fragment.tensor];
+    TableBuilder& builder = builders[std::exchange(fragment.part, 0)];
     // The fragments of a checked table agree about their tensor.
-    builders[fragment.part]
-        .Add(index.tensors[fragment.tensor], fragment)
-        .IgnoreError();
+    builder.Add(tensor, std::move(fragment)).IgnoreError();
   }
   std::map<int64_t, Table> tables;
-  for (auto& [part, builder] : builders) tables[part] = builder.Build().first;
+  for (auto& [part, builder] : builders) {
+    Table& table = tables[part] = builder.Build().first;
+    table.step = index.step;
+    table.state = index.state;
+  }
   return tables;
+}
+
+// A block to be checked, and what was found.
+struct PayloadBlock {
+  int64_t fragment = 0;
+  int64_t block = 0;
+  absl::Status status = {};
+  Fingerprint fingerprint = {};
+
+  void Check(const File& file, const Table& table) {
+    const Fragment& in = table.fragments[fragment];
+    const Tensor& tensor = table.tensors[in.tensor];
+    absl::StatusOr<StagingBuffer> buffer = StagingBuffer::Take();
+    status = buffer.status();
+    if (!status.ok()) return;
+    const auto values = ReadBlock(file, table, in, block, *buffer);
+    status = values.status();
+    if (!status.ok()) return;
+    BoxFingerprint sum(FingerprintKey(tensor.name, tensor.role, tensor.dtype),
+                       tensor.dtype, tensor.shape, in.box, block * kBlockBytes);
+    sum.Update(*values);
+    fingerprint = sum.fingerprint();
+  }
+};
+
+std::vector<PayloadBlock> BlocksOf(const Table& table) {
+  std::vector<PayloadBlock> blocks;
+  for (size_t f = 0; f < table.fragments.size(); ++f) {
+    for (size_t b = 0; b < table.fragments[f].blocks.size(); ++b) {
+      blocks.push_back({static_cast<int64_t>(f), static_cast<int64_t>(b)});
+    }
+  }
+  return blocks;
 }
 
 class Verifier {
@@ -93,7 +133,7 @@ class Verifier {
                         ReadUserBlock(file, FileRole::kPart));
     SS_ASSIGN_OR_RETURN(const std::string bytes, ReadTableBytes(file, block));
     const absl::StatusOr<Table> table =
-        DecodePartTable(AsBytes(bytes), part.number, part.file_bytes);
+        DecodePartTable(AsBytes(bytes), part.file_bytes);
     if (!table.ok()) return Annotate(table.status(), file.path());
     if (*table == expected) return absl::OkStatus();
     return absl::DataLossError(
@@ -109,40 +149,46 @@ class Verifier {
     if (!status.ok()) Report(name, "", 0, status.message());
     if (!deep) return;
     const absl::StatusOr<File> file =
-        File::OpenForRead(JoinPath(step_dir_, name));
+        File::OpenForRead(JoinPath(step_dir_, name), PageCache::kBypass);
     if (!file.ok()) return;  // reported above
-    for (const Fragment& fragment : expected.fragments) {
-      CheckPayload(*file, expected, fragment);
-    }
+    CheckPayload(name, *file, expected);
   }
 
-  void CheckPayload(const File& file, const Table& table,
-                    const Fragment& fragment) {
-    const int64_t size = FragmentBytes(table, fragment);
-    block_.resize(std::min(size, kBlockBytes));
-    for (size_t b = 0; b < fragment.checksums.size(); ++b) {
-      const int64_t begin = static_cast<int64_t>(b) * kBlockBytes;
-      const auto bytes = std::span(block_).first(
-          static_cast<size_t>(std::min(kBlockBytes, size - begin)));
-      const int64_t offset = fragment.offset_bytes + begin;
-      absl::Status status = file.ReadAt(offset, bytes);
-      if (status.ok() && Checksum64(bytes) != fragment.checksums[b]) {
-        status = absl::DataLossError(
-            absl::StrCat(file.path(), ": the ", bytes.size(), " bytes at byte ",
-                         offset, ": checksum differs"));
-      }
-      report_.bytes_checked += static_cast<int64_t>(bytes.size());
-      if (status.ok()) continue;
-      Report(PartFileName(fragment.part), table.tensors[fragment.tensor].name,
-             offset,
-             absl::StrCat(Describe(table, fragment), ": ", status.message()));
+  void CheckPayload(const std::string& name, const File& file,
+                    const Table& table) {
+    std::vector<PayloadBlock> blocks = BlocksOf(table);
+    const auto check = [&](int64_t b) {
+      blocks[b].Check(file, table);
+      return absl::OkStatus();
+    };
+    WorkerPool::Default()
+        .Run(static_cast<int64_t>(blocks.size()), check)
+        .IgnoreError();
+    std::vector<Fingerprint> sums(table.fragments.size());
+    std::vector<bool> is_damaged(table.fragments.size());
+    for (const PayloadBlock& block : blocks) {
+      const Fragment& fragment = table.fragments[block.fragment];
+      const Block& stored = fragment.blocks[block.block];
+      report_.bytes_checked += stored.stored_bytes;
+      sums[block.fragment] += block.fingerprint;
+      if (block.status.ok()) continue;
+      is_damaged[block.fragment] = true;
+      Report(name, table.tensors[fragment.tensor].name, stored.offset_bytes,
+             block.status.message());
+    }
+    for (size_t f = 0; f < table.fragments.size(); ++f) {
+      const Fragment& fragment = table.fragments[f];
+      if (is_damaged[f] || sums[f] == fragment.fingerprint) continue;
+      Report(name, table.tensors[fragment.tensor].name, 0,
+             absl::StrCat(file.path(), ": ", Describe(table, fragment),
+                          " has fingerprint ", ToString(sums[f]), ", expected ",
+                          ToString(fragment.fingerprint)));
     }
   }
 
   const std::string& step_dir_;
   absl::FunctionRef<void(const Fault&)> on_fault_;
   VerifyReport report_;
-  std::vector<std::byte> block_;
 };
 
 }  // namespace

@@ -124,13 +124,11 @@ absl::StatusOr<int> Cat(const CatFlags& flags) {
   if (flags.npy) PrintNpyHeader(info.dtype, slice->shape);
   const int64_t row_elements = slice->shape.empty() ? 1 : slice->shape.back();
   int64_t position = 0;
-  ckpt::ReadScratch scratch;
   std::vector<std::byte> bytes;
   for (const ckpt::Box& chunk :
        ckpt::SplitRowMajor(slice->box, kChunkElements)) {
     bytes.resize(ckpt::NumElements(chunk) * ckpt::ItemSize(info.dtype));
-    SS_RETURN_IF_ERROR(
-        reader->ReadTensor(tensor, chunk, bytes.data(), scratch));
+    SS_RETURN_IF_ERROR(reader->ReadTensor(tensor, chunk, bytes.data()));
     if (flags.npy) {
       PrintNpyValues(info.dtype, bytes);
     } else {

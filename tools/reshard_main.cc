@@ -66,6 +66,10 @@ void PrintReport(const reshard::ReshardReport& report, double seconds,
                                 {"bytes", report.payload_bytes},
                                 {"parts", report.parts},
                                 {"seconds", seconds},
+                                {"root_fingerprint_before",
+                                 ToString(report.root_before)},
+                                {"root_fingerprint_after",
+                                 ToString(report.root_after)},
                                 {"equal", report.proof.ok()}}
                      .dump()
               << "\n";
@@ -77,10 +81,10 @@ void PrintReport(const reshard::ReshardReport& report, double seconds,
       report.step, reshard::ToString(report.from), reshard::ToString(report.to),
       report.tensors, report.payload_bytes, report.parts, flags.destination,
       seconds, static_cast<double>(report.payload_bytes) / 1e6 / seconds);
-  if (report.proof.ok()) {
-    std::cout << "proof: read back, every value equals the source's, bit for "
-                 "bit\n";
-  }
+  std::cout << absl::StreamFormat(
+      "fingerprint %s before, %s after: %s\n", ToString(report.root_before),
+      ToString(report.root_after),
+      report.proof.ok() ? "every value is equal, bit for bit" : "DIFFERENT");
 }
 
 absl::StatusOr<int> RunReshard(const ReshardFlags& flags) {

@@ -66,15 +66,14 @@ absl::StatusOr<TensorDifference> DiffTensor(const ckpt::Reader& a,
   const ckpt::Tensor& info = a.table().tensors[tensor_a];
   const int64_t item_size = ckpt::ItemSize(info.dtype);
   TensorDifference found;
-  ckpt::ReadScratch scratch;
   std::vector<std::byte> in_a;
   std::vector<std::byte> in_b;
   for (const ckpt::Box& chunk : ckpt::SplitRowMajor(ckpt::WholeBox(info.shape),
                                                     kChunkBytes / item_size)) {
     in_a.resize(ckpt::NumElements(chunk) * item_size);
     in_b.resize(in_a.size());
-    SS_RETURN_IF_ERROR(a.ReadTensor(tensor_a, chunk, in_a.data(), scratch));
-    SS_RETURN_IF_ERROR(b.ReadTensor(tensor_b, chunk, in_b.data(), scratch));
+    SS_RETURN_IF_ERROR(a.ReadTensor(tensor_a, chunk, in_a.data()));
+    SS_RETURN_IF_ERROR(b.ReadTensor(tensor_b, chunk, in_b.data()));
     CompareChunk(info.dtype, chunk, in_a, in_b, found);
   }
   return found;

@@ -36,10 +36,9 @@ std::string Pack(const ckpt::PartReceipt& receipt) {
 absl::StatusOr<ckpt::PartReceipt> Unpack(std::span<const std::byte> bytes) {
   ckpt::PartReceipt receipt;
   std::memcpy(&receipt.part, bytes.data(), sizeof(ckpt::Part));
-  SS_ASSIGN_OR_RETURN(
-      receipt.table,
-      ckpt::DecodePartTable(bytes.subspan(sizeof(ckpt::Part)),
-                            receipt.part.number, receipt.part.file_bytes));
+  SS_ASSIGN_OR_RETURN(receipt.table,
+                      ckpt::DecodePartTable(bytes.subspan(sizeof(ckpt::Part)),
+                                            receipt.part.file_bytes));
   return receipt;
 }
 
@@ -104,9 +103,11 @@ absl::Status Checkpointing::SaveParts(const std::string& run_dir, int64_t step,
   SS_RETURN_IF_ERROR(AgreeOnStatus(world, status));
   SS_RETURN_IF_ERROR(BroadcastText(world, directory));
 
+  const ckpt::CheckpointId id = {step, reshard::StateText(state)};
   absl::StatusOr<std::optional<ckpt::PartReceipt>> receipt =
       reshard::WritePartFromMemory(
-          directory, world.rank(), tensors_, items_, parameters_.state().pieces,
+          directory, world.rank(), id, tensors_, items_,
+          parameters_.state().pieces,
           [this](const reshard::Piece& piece, int64_t role) {
             return optimizer_.StateOf(piece, role);
           });
@@ -115,8 +116,7 @@ absl::Status Checkpointing::SaveParts(const std::string& run_dir, int64_t step,
                       GatherReceipts(world, *receipt));
   if (world.rank() == 0) {
     status = ckpt::CommitCheckpoint(
-        run_dir, step, receipts, reshard::StateText(state),
-        reshard::StateText(record), replace_existing);
+        run_dir, id, receipts, reshard::StateText(record), replace_existing);
   }
   return AgreeOnStatus(world, status);
 }
@@ -126,11 +126,13 @@ absl::Status Checkpointing::Load(const std::string& step_dir) {
     SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Reader> reader,
                         ckpt::Reader::Open(step_dir));
     SS_RETURN_IF_ERROR(reshard::CheckTensors(*reader, tensors_));
-    return reshard::LoadPieces(
-        *reader, tensors_, parameters_.state().pieces,
-        [this](const reshard::Piece& piece, int64_t role) {
-          return optimizer_.StateOf(piece, role);
-        });
+    SS_ASSIGN_OR_RETURN(
+        const std::vector<ckpt::FragmentRead> reads,
+        reshard::PlanLoad(*reader, tensors_, parameters_.state().pieces,
+                          [this](const reshard::Piece& piece, int64_t role) {
+                            return optimizer_.StateOf(piece, role);
+                          }));
+    return reader->Read(reads);
   };
   SS_RETURN_IF_ERROR(AgreeOnStatus(mesh_.world(), load()));
   return optimizer_.GatherWeights();

@@ -8,6 +8,42 @@
 #include "absl/strings/str_join.h"
 
 namespace shardshift::ckpt {
+namespace {
+
+// Appends the boxes of elements [begin, end) of `box`, of which `prefix` fixes
+// the dims before `dim`.
+void AppendRowMajorRange(const Box& box, size_t dim, const Box& prefix,
+                         int64_t begin, int64_t end, std::vector<Box>& boxes) {
+  if (begin == end) return;
+  int64_t stride = 1;
+  for (size_t d = dim + 1; d < box.extent.size(); ++d) stride *= box.extent[d];
+  const auto rows = [&](int64_t first, int64_t last) {
+    Box slab = prefix;
+    slab.start[dim] = box.start[dim] + first;
+    slab.extent[dim] = last - first;
+    return slab;
+  };
+  const int64_t first_whole = (begin + stride - 1) / stride;
+  const int64_t end_whole = end / stride;
+  if (first_whole > end_whole) {  // inside one row
+    AppendRowMajorRange(box, dim + 1, rows(end_whole, first_whole),
+                        begin - end_whole * stride, end - end_whole * stride,
+                        boxes);
+    return;
+  }
+  if (begin < first_whole * stride) {
+    const int64_t row = first_whole - 1;
+    AppendRowMajorRange(box, dim + 1, rows(row, row + 1), begin - row * stride,
+                        stride, boxes);
+  }
+  if (first_whole < end_whole) boxes.push_back(rows(first_whole, end_whole));
+  if (end_whole * stride < end) {
+    AppendRowMajorRange(box, dim + 1, rows(end_whole, end_whole + 1), 0,
+                        end - end_whole * stride, boxes);
+  }
+}
+
+}  // namespace
 
 Box WholeBox(const Shape& shape) { return {Shape(shape.size(), 0), shape}; }
 
@@ -75,6 +111,27 @@ std::vector<Box> SplitRowMajor(const Box& box, int64_t max_elements) {
     pieces.insert(pieces.end(), parts.begin(), parts.end());
   }
   return pieces;
+}
+
+RowMajorPositions RowMajorBounds(const Box& box, const Box& what) {
+  RowMajorPositions at;
+  for (size_t d = 0; d < box.extent.size(); ++d) {
+    const int64_t index = what.start[d] - box.start[d];
+    at.first = at.first * box.extent[d] + index;
+    at.last = at.last * box.extent[d] + index + what.extent[d] - 1;
+  }
+  return at;
+}
+
+std::vector<Box> RowMajorRange(const Box& box, int64_t begin, int64_t end) {
+  std::vector<Box> boxes;
+  if (begin == end) return boxes;
+  if (box.extent.empty()) {
+    boxes.push_back(box);
+  } else {
+    AppendRowMajorRange(box, 0, box, begin, end, boxes);
+  }
+  return boxes;
 }
 
 std::string ToString(const Box& box) {

@@ -51,6 +51,19 @@ bool Contains(const Box& outer, const Box& inner);
 // order, ascending; none if it is empty. REQUIRES: max_elements > 0.
 std::vector<Box> SplitRowMajor(const Box& box, int64_t max_elements);
 
+// The positions, in the row-major order of `box`, of the first and the last
+// element of `what`. REQUIRES: `what` has an element and lies in `box`.
+struct RowMajorPositions {
+  int64_t first = 0;
+  int64_t last = 0;
+};
+RowMajorPositions RowMajorBounds(const Box& box, const Box& what);
+
+// The elements [begin, end) of `box` in row-major order, as boxes in that
+// order: at most 2 * ndim - 1 of them, each contiguous in `box`; none if the
+// range is empty. REQUIRES: 0 <= begin, end <= NumElements(box).
+std::vector<Box> RowMajorRange(const Box& box, int64_t begin, int64_t end);
+
 // "[0:4,8:16]"; "[]" for 0-d.
 std::string ToString(const Box& box);
 

@@ -6,9 +6,6 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include <algorithm>
-#include <utility>
-
 #include "absl/strings/str_format.h"
 
 namespace shardshift::ckpt {
@@ -40,41 +37,6 @@ void Digest128Stream::Update(std::span<const std::byte> bytes) {
 Digest128 Digest128Stream::Digest() const {
   const XXH128_hash_t hash = XXH3_128bits_digest(&state_->xxh);
   return {hash.low64, hash.high64};
-}
-
-struct BlockChecksums::State {
-  XXH3_state_t xxh;
-};
-
-BlockChecksums::BlockChecksums() = default;
-BlockChecksums::~BlockChecksums() = default;
-BlockChecksums::BlockChecksums(BlockChecksums&&) noexcept = default;
-BlockChecksums& BlockChecksums::operator=(BlockChecksums&&) noexcept = default;
-
-void BlockChecksums::Update(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    if (state_ == nullptr) {
-      state_ = std::make_unique<State>();
-      XXH3_64bits_reset(&state_->xxh);
-    }
-    const int64_t room = kBlockBytes - num_bytes_ % kBlockBytes;
-    const auto piece =
-        bytes.first(std::min(bytes.size(), static_cast<size_t>(room)));
-    XXH3_64bits_update(&state_->xxh, piece.data(), piece.size());
-    num_bytes_ += static_cast<int64_t>(piece.size());
-    bytes = bytes.subspan(piece.size());
-    if (num_bytes_ % kBlockBytes == 0) CloseBlock();
-  }
-}
-
-void BlockChecksums::CloseBlock() {
-  checksums_.push_back(XXH3_64bits_digest(&state_->xxh));
-  state_.reset();
-}
-
-std::vector<uint64_t> BlockChecksums::Finish() {
-  if (state_ != nullptr) CloseBlock();
-  return std::move(checksums_);
 }
 
 }  // namespace shardshift::ckpt

@@ -8,7 +8,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 namespace shardshift::ckpt {
 
@@ -48,29 +47,6 @@ class Digest128Stream {
  private:
   struct State;
   std::unique_ptr<State> state_;
-};
-
-// Checksum64 of each block of a fragment whose bytes come in pieces of any
-// size. Keeps no payload.
-class BlockChecksums {
- public:
-  BlockChecksums();
-  ~BlockChecksums();
-  BlockChecksums(BlockChecksums&&) noexcept;
-  BlockChecksums& operator=(BlockChecksums&&) noexcept;
-
-  void Update(std::span<const std::byte> bytes);
-  int64_t num_bytes() const { return num_bytes_; }
-  // Closes the last, short block, if any. Call once, after the last Update.
-  std::vector<uint64_t> Finish();
-
- private:
-  struct State;
-  void CloseBlock();
-
-  std::unique_ptr<State> state_;
-  int64_t num_bytes_ = 0;
-  std::vector<uint64_t> checksums_;
 };
 
 }  // namespace shardshift::ckpt

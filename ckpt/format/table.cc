@@ -48,43 +48,93 @@ absl::Status CheckFragment(const Table& table, const Fragment& fragment) {
   if (NumElements(fragment.box) == 0 && fragment.box != whole) {
     return Bad(Describe(table, fragment), "is empty");
   }
-  const int64_t num_blocks = NumBlocks(FragmentBytes(table, fragment));
-  if (static_cast<int64_t>(fragment.checksums.size()) != num_blocks) {
+  if (fragment.codec > Codec::kShuffleZstd) {
     return Bad(Describe(table, fragment),
-               absl::StrCat("has ", fragment.checksums.size(),
-                            " checksums, expected ", num_blocks));
+               absl::StrCat("has codec ", static_cast<int>(fragment.codec),
+                            ", which this program does not know"));
+  }
+  const int64_t num_blocks = NumBlocks(FragmentBytes(table, fragment));
+  if (static_cast<int64_t>(fragment.blocks.size()) != num_blocks) {
+    return Bad(Describe(table, fragment),
+               absl::StrCat("has ", fragment.blocks.size(),
+                            " blocks, expected ", num_blocks));
+  }
+  if (!IsReduced(fragment.fingerprint)) {
+    return Bad(Describe(table, fragment), "has a fingerprint out of range");
   }
   return absl::OkStatus();
 }
 
-// Where a fragment's bytes are.
+// Stored bytes that follow each other.
 struct Place {
   int64_t part;
   ByteRange bytes;
   const Fragment* fragment;
 };
 
-// Empty fragments have no place.
+// The blocks of a fragment, those that follow each other as one place.
+void AppendPlaces(const Fragment& fragment, std::vector<Place>& places) {
+  bool is_first = true;
+  for (const Block& block : fragment.blocks) {
+    const ByteRange bytes = {block.offset_bytes,
+                             block.offset_bytes + block.stored_bytes};
+    if (!is_first && places.back().bytes.end == bytes.begin) {
+      places.back().bytes.end = bytes.end;
+    } else {
+      places.push_back({fragment.part, bytes, &fragment});
+    }
+    is_first = false;
+  }
+}
+
+// Empty fragments have no place. REQUIRES: blocks lie within files.
 std::vector<Place> SortedPlaces(const Table& table) {
   std::vector<Place> places;
+  places.reserve(table.fragments.size());
   for (const Fragment& fragment : table.fragments) {
-    const int64_t size = FragmentBytes(table, fragment);
-    if (size == 0) continue;
-    places.push_back({fragment.part,
-                      {fragment.offset_bytes, fragment.offset_bytes + size},
-                      &fragment});
+    AppendPlaces(fragment, places);
   }
-  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+  const auto is_before = [](const Place& a, const Place& b) {
     return std::tie(a.part, a.bytes.begin) < std::tie(b.part, b.bytes.begin);
-  });
+  };
+  if (!std::is_sorted(places.begin(), places.end(), is_before)) {
+    std::sort(places.begin(), places.end(), is_before);
+  }
   return places;
 }
 
-// Between the user block and `end_bytes`, without overflow.
-bool IsWithinFile(int64_t offset_bytes, int64_t size, int64_t end_bytes) {
-  if (size == 0) return offset_bytes == 0;
-  return offset_bytes >= kUserBlockBytes && size <= end_bytes &&
-         offset_bytes <= end_bytes - size;
+// Whether a block lies between the user block and the end of the file, and
+// has a size that its codec can give.
+absl::Status CheckBlocks(const Table& table, const Fragment& fragment,
+                         const Part& part) {
+  const int64_t size = FragmentBytes(table, fragment);
+  for (size_t b = 0; b < fragment.blocks.size(); ++b) {
+    const Block& block = fragment.blocks[b];
+    const int64_t begin = static_cast<int64_t>(b) * kBlockBytes;
+    const bool is_plain = fragment.codec == Codec::kNone;
+    const bool has_size =
+        is_plain
+            ? block.stored_bytes == std::min(kBlockBytes, size - begin)
+            : block.stored_bytes > 0 && block.stored_bytes <= 2 * kBlockBytes;
+    if (!has_size || (is_plain && block.offset_bytes - begin !=
+                                      fragment.blocks.front().offset_bytes)) {
+      return Bad(
+          Describe(table, fragment),
+          absl::StrCat("block ", b, " at byte ", block.offset_bytes, " has ",
+                       block.stored_bytes, " bytes, which do not fit its box"));
+    }
+    // Without sums, which might overflow.
+    if (block.offset_bytes < kUserBlockBytes ||
+        block.stored_bytes > part.file_bytes ||
+        block.offset_bytes > part.file_bytes - block.stored_bytes) {
+      return Bad(
+          Describe(table, fragment),
+          absl::StrCat("at byte ", block.offset_bytes, " of ",
+                       PartFileName(part.number), " is outside the file's ",
+                       part.file_bytes, " bytes"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckPartOrder(const std::vector<Part>& parts) {
@@ -110,16 +160,18 @@ size_t EndOfTensor(const Table& table, size_t first) {
 }
 
 absl::Status CheckCovers(const Table& table) {
+  std::vector<Box> boxes;
   for (size_t first = 0; first < table.fragments.size();) {
     const size_t end = EndOfTensor(table, first);
     const Tensor& tensor = table.tensors[table.fragments[first].tensor];
-    std::vector<Box> boxes;
+    if (table.fragments[first].box.extent == tensor.shape && end == first + 1) {
+      first = end;
+      continue;
+    }
+    boxes.clear();
     for (; first < end; ++first) boxes.push_back(table.fragments[first].box);
-    // CheckContents leaves an empty tensor its one empty box.
-    if (NumElements(tensor.shape) == 0) continue;
-    SS_RETURN_IF_ERROR(
-        Annotate(CheckExactCover(WholeBox(tensor.shape), std::move(boxes)),
-                 Describe(tensor)));
+    SS_RETURN_IF_ERROR(Annotate(CheckExactCover(WholeBox(tensor.shape), boxes),
+                                Describe(tensor)));
   }
   return absl::OkStatus();
 }
@@ -142,6 +194,25 @@ std::string Describe(const Table& table, const Fragment& fragment) {
 
 std::string PartFileName(int64_t part) {
   return absl::StrFormat("part-%05d.h5", part);
+}
+
+std::vector<Fingerprint> TensorFingerprints(const Table& table) {
+  std::vector<Fingerprint> fingerprints(table.tensors.size());
+  for (const Fragment& fragment : table.fragments) {
+    fingerprints[fragment.tensor] += fragment.fingerprint;
+  }
+  return fingerprints;
+}
+
+Digest128 RootFingerprintOf(const Table& table) {
+  const std::vector<Fingerprint> fingerprints = TensorFingerprints(table);
+  RootFingerprint root;
+  for (size_t t = 0; t < table.tensors.size(); ++t) {
+    const Tensor& tensor = table.tensors[t];
+    root.Add(tensor.name, tensor.role, tensor.dtype, tensor.shape,
+             fingerprints[t]);
+  }
+  return root.Digest();
 }
 
 absl::Status CheckName(absl::string_view name) {
@@ -197,14 +268,7 @@ absl::Status CheckPlaces(const Table& table, std::span<const Part> parts) {
           Describe(table, fragment),
           absl::StrCat("is in part ", fragment.part, ", which is not listed"));
     }
-    if (!IsWithinFile(fragment.offset_bytes, FragmentBytes(table, fragment),
-                      part->file_bytes)) {
-      return Bad(
-          Describe(table, fragment),
-          absl::StrCat("at byte ", fragment.offset_bytes, " of ",
-                       PartFileName(fragment.part), " is outside the file's ",
-                       part->file_bytes, " bytes"));
-    }
+    SS_RETURN_IF_ERROR(CheckBlocks(table, fragment, *part));
   }
   const std::vector<Place> places = SortedPlaces(table);
   for (size_t i = 1; i < places.size(); ++i) {

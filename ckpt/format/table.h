@@ -10,12 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "ckpt/core/box.h"
 #include "ckpt/core/checksum.h"
 #include "ckpt/core/dtype.h"
+#include "ckpt/core/fingerprint.h"
 #include "ckpt/format/user_block.h"
 
 namespace shardshift::ckpt {
@@ -34,14 +36,34 @@ struct Tensor {
   friend bool operator==(const Tensor&, const Tensor&) = default;
 };
 
-// A box of a tensor, stored dense and row-major at one place of one part. It
-// has an element, except the single fragment of an empty tensor.
+// How the bytes of a block are stored.
+enum class Codec : uint8_t {
+  kNone = 0,  // as they are
+  // Byte shuffle of HDF5's filter 2, then one zstd frame as of its registered
+  // filter 32015; a short last block is padded with zeros to a whole one,
+  // unless it is the only one.
+  kShuffleZstd = 1,
+};
+
+// kBlockBytes of a fragment's values, the last one shorter.
+struct Block {
+  int64_t offset_bytes = 0;  // in the part file
+  int64_t stored_bytes = 0;
+  uint64_t checksum = 0;  // of the stored bytes
+
+  friend bool operator==(const Block&, const Block&) = default;
+};
+
+// A box of a tensor, its dense row-major image stored in blocks in one part.
+// It has an element, except the single fragment of an empty tensor. Without a
+// codec blocks follow each other in the file.
 struct Fragment {
   int64_t tensor = 0;  // index into Table::tensors
   Box box;
-  int64_t part = 0;                      // number of the part file
-  int64_t offset_bytes = 0;              // in the part file; 0 if empty
-  std::vector<uint64_t> checksums = {};  // one for each block of kBlockBytes
+  int64_t part = 0;  // number of the part file; 0 in a part's own table
+  Codec codec = Codec::kNone;
+  Fingerprint fingerprint = {};  // of the values in `box`
+  absl::InlinedVector<Block, 1> blocks = {};
 
   friend bool operator==(const Fragment&, const Fragment&) = default;
 };
@@ -56,17 +78,18 @@ struct Part {
 };
 
 struct Table {
+  int64_t step = 0;
+  std::string state;                // JSON text
   std::vector<Tensor> tensors;      // ascending by (name, role)
   std::vector<Fragment> fragments;  // ascending by (tensor, box)
   // The rest is empty in a part's table.
-  int64_t step = 0;
-  std::vector<Part> parts;  // ascending by number
-  std::string state;        // JSON text
   std::string record;       // JSON text
+  std::vector<Part> parts;  // ascending by number
 
   friend bool operator==(const Table&, const Table&) = default;
 };
 
+// Of the values, whatever the codec.
 int64_t FragmentBytes(const Table& table, const Fragment& fragment);
 
 // `tensor "name" (role) [0:4]`, for messages.
@@ -76,16 +99,23 @@ std::string Describe(const Table& table, const Fragment& fragment);
 // The file name of a part: "part-00012.h5".
 std::string PartFileName(int64_t part);
 
+// The fingerprint of each tensor: the sum over its fragments.
+// REQUIRES: CheckContents.
+std::vector<Fingerprint> TensorFingerprints(const Table& table);
+
+// One fingerprint of all tensors and their values, whatever the fragments.
+Digest128 RootFingerprintOf(const Table& table);
+
 // Errors: InvalidArgument for a tensor name or role that breaks the rule.
 absl::Status CheckName(absl::string_view name);
 
 // Checks what can be known before places are: order, names, shapes, boxes
-// inside their tensors, the number of checksums.
+// inside their tensors, codecs, the number of blocks, fingerprints.
 // Errors: InvalidArgument.
 absl::Status CheckContents(const Table& table);
 
-// Checks that each fragment lies in one of `parts`, which ascend, within its
-// file and apart from the others. REQUIRES: CheckContents.
+// Checks that the blocks of each fragment lie in one of `parts`, which ascend,
+// within its file and apart from the others. REQUIRES: CheckContents.
 // Errors: InvalidArgument.
 absl::Status CheckPlaces(const Table& table, std::span<const Part> parts);
 
@@ -103,7 +133,7 @@ std::string EncodeTable(const Table& table);
 // multiple of the input. Errors: DataLoss for what does not decode or breaks
 // the rules above.
 absl::StatusOr<Table> DecodePartTable(std::span<const std::byte> bytes,
-                                      int64_t part, int64_t file_bytes);
+                                      int64_t file_bytes);
 absl::StatusOr<Table> DecodeIndexTable(std::span<const std::byte> bytes);
 
 }  // namespace shardshift::ckpt

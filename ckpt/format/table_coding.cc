@@ -1,5 +1,6 @@
-// How a table lies in a file: step, tensors, parts, fragments, state, record,
-// each list behind its count. Numbers are u64 unless said here.
+// How a table lies in a file (FORMAT.md, "Tables"): step, state, record,
+// tensors, parts, fragments, each list behind its count. Numbers are u64
+// unless said here.
 // SPDX-License-Identifier: Apache-2.0
 #include <optional>
 #include <utility>
@@ -15,7 +16,8 @@ namespace {
 // Least bytes of an encoded item, which bound a count before memory is taken.
 constexpr int64_t kMinTensorBytes = 8 + 8 + 1 + 1;
 constexpr int64_t kPartBytes = 4 * 8;
-constexpr int64_t kMinFragmentBytes = 4 * 8;
+constexpr int64_t kMinFragmentBytes = 2 * 8 + 1 + 2 * 8 + 8;
+constexpr int64_t kBlockBytesEncoded = 3 * 8;
 
 void PutShape(Encoder& out, const Shape& shape) {
   for (const int64_t n : shape) out.PutInt(n);
@@ -37,15 +39,21 @@ void PutPart(Encoder& out, const Part& part) {
   out.PutU64(part.metadata_digest.high);
 }
 
-// The tensor tells how many numbers start and extent are.
+// codec is u8. The tensor tells how many numbers start and extent are.
 void PutFragment(Encoder& out, const Fragment& fragment) {
   out.PutInt(fragment.tensor);
   out.PutInt(fragment.part);
-  out.PutInt(fragment.offset_bytes);
+  out.PutU8(static_cast<uint8_t>(fragment.codec));
   PutShape(out, fragment.box.start);
   PutShape(out, fragment.box.extent);
-  out.PutInt(static_cast<int64_t>(fragment.checksums.size()));
-  for (const uint64_t checksum : fragment.checksums) out.PutU64(checksum);
+  out.PutU64(fragment.fingerprint.low);
+  out.PutU64(fragment.fingerprint.high);
+  out.PutInt(static_cast<int64_t>(fragment.blocks.size()));
+  for (const Block& block : fragment.blocks) {
+    out.PutInt(block.offset_bytes);
+    out.PutInt(block.stored_bytes);
+    out.PutU64(block.checksum);
+  }
 }
 
 Shape GetShape(Decoder& in, size_t ndim) {
@@ -85,11 +93,17 @@ Fragment GetFragment(Decoder& in, const std::vector<Tensor>& tensors) {
   }
   const size_t ndim = tensors[fragment.tensor].shape.size();
   fragment.part = in.GetInt();
-  fragment.offset_bytes = in.GetInt();
+  fragment.codec = static_cast<Codec>(in.GetU8());
   fragment.box.start = GetShape(in, ndim);
   fragment.box.extent = GetShape(in, ndim);
-  fragment.checksums.resize(in.GetCount(8));
-  for (uint64_t& checksum : fragment.checksums) checksum = in.GetU64();
+  fragment.fingerprint.low = in.GetU64();
+  fragment.fingerprint.high = in.GetU64();
+  fragment.blocks.resize(in.GetCount(kBlockBytesEncoded));
+  for (Block& block : fragment.blocks) {
+    block.offset_bytes = in.GetInt();
+    block.stored_bytes = in.GetInt();
+    block.checksum = in.GetU64();
+  }
   return fragment;
 }
 
@@ -97,6 +111,8 @@ absl::StatusOr<Table> Decode(std::span<const std::byte> bytes) {
   Decoder in(bytes);
   Table table;
   table.step = in.GetInt();
+  table.state = in.GetString();
+  table.record = in.GetString();
   for (int64_t n = in.GetCount(kMinTensorBytes); n > 0 && in.ok(); --n) {
     table.tensors.push_back(GetTensor(in));
   }
@@ -106,8 +122,6 @@ absl::StatusOr<Table> Decode(std::span<const std::byte> bytes) {
   for (int64_t n = in.GetCount(kMinFragmentBytes); n > 0 && in.ok(); --n) {
     table.fragments.push_back(GetFragment(in, table.tensors));
   }
-  table.state = in.GetString();
-  table.record = in.GetString();
   SS_RETURN_IF_ERROR(Annotate(in.Finish(), "table"));
   return table;
 }
@@ -118,14 +132,12 @@ absl::Status AsDataLoss(const absl::Status& status) {
   return absl::DataLossError(absl::StrCat("table: ", status.message()));
 }
 
-absl::Status CheckPartTable(const Table& table, int64_t part,
-                            int64_t file_bytes) {
-  if (table.step != 0 || !table.parts.empty() || !table.state.empty() ||
-      !table.record.empty()) {
+absl::Status CheckPartTable(const Table& table, int64_t file_bytes) {
+  if (!table.parts.empty() || !table.record.empty()) {
     return absl::InvalidArgumentError("a part's table holds an index's facts");
   }
   SS_RETURN_IF_ERROR(CheckContents(table));
-  const Part only = {part, file_bytes, {}};
+  const Part only = {0, file_bytes, {}};
   return CheckPlaces(table, std::span(&only, 1));
 }
 
@@ -134,21 +146,21 @@ absl::Status CheckPartTable(const Table& table, int64_t part,
 std::string EncodeTable(const Table& table) {
   Encoder out;
   out.PutInt(table.step);
+  out.PutString(table.state);
+  out.PutString(table.record);
   out.PutInt(static_cast<int64_t>(table.tensors.size()));
   for (const Tensor& tensor : table.tensors) PutTensor(out, tensor);
   out.PutInt(static_cast<int64_t>(table.parts.size()));
   for (const Part& part : table.parts) PutPart(out, part);
   out.PutInt(static_cast<int64_t>(table.fragments.size()));
   for (const Fragment& fragment : table.fragments) PutFragment(out, fragment);
-  out.PutString(table.state);
-  out.PutString(table.record);
   return out.bytes();
 }
 
 absl::StatusOr<Table> DecodePartTable(std::span<const std::byte> bytes,
-                                      int64_t part, int64_t file_bytes) {
+                                      int64_t file_bytes) {
   SS_ASSIGN_OR_RETURN(Table table, Decode(bytes));
-  SS_RETURN_IF_ERROR(AsDataLoss(CheckPartTable(table, part, file_bytes)));
+  SS_RETURN_IF_ERROR(AsDataLoss(CheckPartTable(table, file_bytes)));
   return table;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/coding.h"
 #include "ckpt/core/status_macros.h"
@@ -20,7 +21,6 @@ std::string EncodeFields(const UserBlock& block, const Digest128& digest) {
   for (const char c : kMagic) out.PutU8(static_cast<uint8_t>(c));
   out.PutU32(kFormatVersion);
   out.PutU32(static_cast<uint32_t>(block.role));
-  out.PutInt(block.part);
   out.PutInt(block.file_bytes);
   out.PutInt(block.table_offset_bytes);
   out.PutInt(block.table_bytes);
@@ -44,19 +44,42 @@ absl::Status CheckFields(const UserBlock& block) {
   return absl::OkStatus();
 }
 
-// Adds the bytes of a range to `stream`.
-absl::Status DigestRange(const File& file, const ByteRange& range,
-                         std::vector<std::byte>& buffer,
-                         Digest128Stream& stream) {
-  for (int64_t offset = range.begin; offset < range.end;) {
-    const int64_t size =
-        std::min(range.end - offset, static_cast<int64_t>(buffer.size()));
-    const auto piece = std::span(buffer).first(static_cast<size_t>(size));
-    SS_RETURN_IF_ERROR(file.ReadAt(offset, piece));
-    stream.Update(piece);
-    offset += size;
+// What lies between the user block, the payload and the end of the file.
+std::vector<ByteRange> RangesOfMetadata(int64_t file_bytes,
+                                        std::span<const ByteRange> payload) {
+  std::vector<ByteRange> ranges;
+  int64_t begin = kUserBlockBytes;
+  for (const ByteRange& range : payload) {
+    ranges.push_back({begin, range.begin});
+    begin = range.end;
   }
-  return absl::OkStatus();
+  ranges.push_back({begin, file_bytes});
+  return ranges;
+}
+
+using ReadFn =
+    absl::FunctionRef<absl::Status(int64_t offset, std::span<std::byte>)>;
+
+// The metadata digest of a file with the user block `block` and these ranges.
+absl::StatusOr<Digest128> DigestOf(const UserBlock& block,
+                                   std::span<const ByteRange> metadata,
+                                   ReadFn read) {
+  Digest128Stream stream;
+  std::string user_block = EncodeFields(block, Digest128());
+  user_block.resize(kUserBlockBytes, '\0');
+  stream.Update(AsBytes(user_block));
+  std::vector<std::byte> buffer(size_t{1} << 20);
+  for (const ByteRange& range : metadata) {
+    for (int64_t offset = range.begin; offset < range.end;) {
+      const int64_t size =
+          std::min(range.end - offset, static_cast<int64_t>(buffer.size()));
+      const auto piece = std::span(buffer).first(static_cast<size_t>(size));
+      SS_RETURN_IF_ERROR(read(offset, piece));
+      stream.Update(piece);
+      offset += size;
+    }
+  }
+  return stream.Digest();
 }
 
 }  // namespace
@@ -88,7 +111,6 @@ absl::StatusOr<UserBlock> DecodeUserBlock(std::span<const std::byte> bytes) {
   }
   UserBlock block;
   block.role = static_cast<FileRole>(in.GetU32());
-  block.part = in.GetInt();
   block.file_bytes = in.GetInt();
   block.table_offset_bytes = in.GetInt();
   block.table_bytes = in.GetInt();
@@ -138,30 +160,31 @@ absl::StatusOr<std::string> ReadTableBytes(const File& file,
 absl::StatusOr<Digest128> ComputeMetadataDigest(
     const File& file, const UserBlock& block,
     std::span<const ByteRange> payload) {
-  Digest128Stream stream;
-  std::string user_block = EncodeFields(block, Digest128());
-  user_block.resize(kUserBlockBytes, '\0');
-  stream.Update(AsBytes(user_block));
-
-  std::vector<std::byte> buffer(size_t{1} << 20);
-  int64_t begin = kUserBlockBytes;
-  for (const ByteRange& range : payload) {
-    SS_RETURN_IF_ERROR(DigestRange(file, {begin, range.begin}, buffer, stream));
-    begin = range.end;
-  }
-  SS_RETURN_IF_ERROR(
-      DigestRange(file, {begin, block.file_bytes}, buffer, stream));
-  return stream.Digest();
+  return DigestOf(block, RangesOfMetadata(block.file_bytes, payload),
+                  [&](int64_t offset, std::span<std::byte> bytes) {
+                    return file.ReadAt(offset, bytes);
+                  });
 }
 
-absl::StatusOr<UserBlock> SealFile(const File& file, UserBlock block,
-                                   absl::string_view table,
+absl::StatusOr<UserBlock> SealFile(const File& file, FileImage image,
+                                   UserBlock block, absl::string_view table,
                                    std::span<const ByteRange> payload) {
-  SS_RETURN_IF_ERROR(file.WriteAt(block.table_offset_bytes, AsBytes(table)));
+  image.Put(block.table_offset_bytes, AsBytes(table));
+  block.file_bytes = image.file_bytes();
   block.table_bytes = static_cast<int64_t>(table.size());
   block.table_checksum = Checksum64(AsBytes(table));
+  const std::vector<ByteRange> metadata =
+      RangesOfMetadata(block.file_bytes, payload);
   SS_ASSIGN_OR_RETURN(block.metadata_digest,
-                      ComputeMetadataDigest(file, block, payload));
+                      DigestOf(block, metadata,
+                               [&](int64_t offset, std::span<std::byte> bytes) {
+                                 image.Get(offset, bytes);
+                                 return absl::OkStatus();
+                               }));
+  SS_RETURN_IF_ERROR(file.Allocate(block.file_bytes));
+  for (const ByteRange& range : metadata) {
+    SS_RETURN_IF_ERROR(image.Write(file, range));
+  }
   SS_RETURN_IF_ERROR(file.WriteAt(0, AsBytes(EncodeUserBlock(block))));
   SS_RETURN_IF_ERROR(file.Sync());
   return block;

@@ -1,10 +1,7 @@
 // The 4 KiB user block at offset 0 of every .h5 file of a checkpoint: what
 // our reader checks before it believes anything else in the file.
 //
-// Little-endian: magic (8 bytes), format version u32, role u32, part number
-// u64, file size u64, table offset u64, table size u64, table checksum
-// (XXH3-64) u64, metadata digest (XXH3-128: low u64, high u64), zeros, and in
-// the last 8 bytes the XXH3-64 of all bytes before them.
+// Layout: FORMAT.md, "User block".
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_CKPT_FORMAT_USER_BLOCK_H_
 #define SHARDSHIFT_CKPT_FORMAT_USER_BLOCK_H_
@@ -17,18 +14,18 @@
 
 #include "absl/status/statusor.h"
 #include "ckpt/core/checksum.h"
+#include "ckpt/format/file_image.h"
 #include "ckpt/io/file.h"
 
 namespace shardshift::ckpt {
 
 inline constexpr int64_t kUserBlockBytes = 4096;
-inline constexpr uint32_t kFormatVersion = 0;
+inline constexpr uint32_t kFormatVersion = 1;
 
 enum class FileRole : uint32_t { kPart = 1, kIndex = 2 };
 
 struct UserBlock {
   FileRole role = FileRole::kPart;
-  int64_t part = 0;  // 0 in an index
   int64_t file_bytes = 0;
   int64_t table_offset_bytes = 0;
   int64_t table_bytes = 0;
@@ -56,12 +53,6 @@ absl::StatusOr<UserBlock> ReadUserBlock(const File& file, FileRole role);
 absl::StatusOr<std::string> ReadTableBytes(const File& file,
                                            const UserBlock& block);
 
-// A half-open range of bytes of a file.
-struct ByteRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-};
-
 // The metadata digest of `file`, whose user block is to be `block` and whose
 // payload lies at `payload`. The block on disk is not read.
 // REQUIRES: payload ascends without overlap, between the user block and the
@@ -70,11 +61,12 @@ absl::StatusOr<Digest128> ComputeMetadataDigest(
     const File& file, const UserBlock& block,
     std::span<const ByteRange> payload);
 
-// Finishes a file whose payload and HDF5 metadata are written: writes `table`
-// to its place and the user block, syncs, and gives the block as written.
-// Role, part, file size and table offset of `block` are given.
-absl::StatusOr<UserBlock> SealFile(const File& file, UserBlock block,
-                                   absl::string_view table,
+// Finishes a file of which nothing but the payload is written: adds `table` to
+// the rest, `image`, sets the size, writes that and last the user block, syncs,
+// and gives the block as written. Role, part and table offset of `block` are
+// given.
+absl::StatusOr<UserBlock> SealFile(const File& file, FileImage image,
+                                   UserBlock block, absl::string_view table,
                                    std::span<const ByteRange> payload);
 
 }  // namespace shardshift::ckpt

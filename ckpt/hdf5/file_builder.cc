@@ -8,8 +8,8 @@
 #include "absl/strings/str_replace.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/format/user_block.h"
+#include "ckpt/hdf5/memory_driver.h"
 #include "ckpt/hdf5/types.h"
-#include "ckpt/io/file.h"
 
 namespace shardshift::ckpt {
 namespace {
@@ -36,13 +36,12 @@ Handle BoxSpace(const Shape& shape, const Box& box) {
   return ok ? std::move(space) : Handle();
 }
 
-// Newest file format of 1.10, which every later library reads; no file
-// locks, which some network file systems refuse.
-Handle AccessProperties() {
+// Newest file format of 1.10, which every later library reads.
+Handle AccessProperties(const std::shared_ptr<FileImage>& image) {
   Handle list(H5Pcreate(H5P_FILE_ACCESS));
   const bool ok =
       H5Pset_libver_bounds(list.get(), H5F_LIBVER_V110, H5F_LIBVER_V110) >= 0 &&
-      H5Pset_file_locking(list.get(), false, true) >= 0;
+      UseMemoryDriver(list, image);
   return ok ? std::move(list) : Handle();
 }
 
@@ -114,8 +113,11 @@ int64_t OffsetOf(const Handle& dataset) {
 
 }  // namespace
 
-FileBuilder::FileBuilder(std::string path, Handle file)
-    : path_(std::move(path)), file_(std::move(file)) {}
+FileBuilder::FileBuilder(std::string path, std::shared_ptr<FileImage> image,
+                         Handle file)
+    : path_(std::move(path)),
+      image_(std::move(image)),
+      file_(std::move(file)) {}
 
 FileBuilder::~FileBuilder() {
   const Hdf5Lock lock;
@@ -124,13 +126,14 @@ FileBuilder::~FileBuilder() {
 
 absl::StatusOr<std::unique_ptr<FileBuilder>> FileBuilder::Create(
     const std::string& path) {
-  // The library does not tell why a file cannot be created.
-  SS_RETURN_IF_ERROR(File::Create(path).status());
   const Hdf5Lock lock;
+  SS_RETURN_IF_ERROR(CheckHdf5Version());
+  auto image = std::make_shared<FileImage>();
   Handle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, FileProperties().get(),
-                        AccessProperties().get()));
+                        AccessProperties(image).get()));
   if (!file.ok()) return Hdf5Error("create", path);
-  return std::unique_ptr<FileBuilder>(new FileBuilder(path, std::move(file)));
+  return std::unique_ptr<FileBuilder>(
+      new FileBuilder(path, std::move(image), std::move(file)));
 }
 
 absl::Status FileBuilder::AddGroupsOf(const std::string& dataset) {
@@ -233,13 +236,10 @@ absl::Status FileBuilder::AddView(const std::string& dataset, DType dtype,
   return Hdf5Error(absl::StrCat("add view ", dataset, " to"), path_);
 }
 
-absl::StatusOr<int64_t> FileBuilder::Close() {
-  {
-    const Hdf5Lock lock;
-    if (!file_.Close()) return Hdf5Error("close", path_);
-  }
-  SS_ASSIGN_OR_RETURN(const File file, File::OpenForRead(path_));
-  return file.Size();
+absl::StatusOr<FileImage> FileBuilder::Finish() {
+  const Hdf5Lock lock;
+  if (!file_.Close()) return Hdf5Error("close", path_);
+  return std::move(*image_);
 }
 
 }  // namespace shardshift::ckpt

@@ -1,5 +1,5 @@
-// Lays out one HDF5 file: the same calls give the same bytes, whatever the
-// time, the heap or other threads.
+// Lays out one HDF5 file in memory: the same calls give the same bytes,
+// whatever the time, the heap or other threads.
 // Files have a user block, the page file-space strategy with 4 KiB pages, no
 // time stamps; every dataset is contiguous, allocated at once and not filled,
 // so that its bytes can be written past the library.
@@ -20,6 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "ckpt/core/box.h"
 #include "ckpt/core/dtype.h"
+#include "ckpt/format/file_image.h"
 #include "ckpt/hdf5/handle.h"
 
 namespace shardshift::ckpt {
@@ -43,7 +44,8 @@ struct FragmentLabel {
 // Paths of datasets are absolute; the groups above them are made as needed.
 class FileBuilder {
  public:
-  // A new file; AlreadyExists if there is one.
+  // Errors call the file `path`; nothing is opened there.
+  // FailedPrecondition if the HDF5 library is not the one compiled against.
   static absl::StatusOr<std::unique_ptr<FileBuilder>> Create(
       const std::string& path);
   ~FileBuilder();
@@ -64,17 +66,19 @@ class FileBuilder {
                        const Shape& shape,
                        const std::vector<ViewSource>& sources);
 
-  // Gives the file's size, which no longer changes.
-  absl::StatusOr<int64_t> Close();
+  // Gives the file, whose datasets of fragments and bytes are still zeros.
+  // Call once, last.
+  absl::StatusOr<FileImage> Finish();
 
  private:
-  FileBuilder(std::string path, Handle file);
+  FileBuilder(std::string path, std::shared_ptr<FileImage> image, Handle file);
 
   absl::Status AddGroupsOf(const std::string& dataset);
   absl::StatusOr<Handle> AddDataset(const std::string& dataset,
                                     const Handle& type, const Handle& space);
 
   std::string path_;
+  std::shared_ptr<FileImage> image_;
   Handle file_;
   std::set<std::string> groups_;
 };

@@ -58,6 +58,26 @@ Hdf5Lock::Hdf5Lock() : lock_(LibraryMutex()) {
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
 
+absl::Status CheckHdf5Version(const Hdf5Version& loaded) {
+  if (loaded.major == H5_VERS_MAJOR && loaded.minor == H5_VERS_MINOR &&
+      loaded.release == H5_VERS_RELEASE) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the HDF5 library loaded is ", loaded.major, ".", loaded.minor, ".",
+      loaded.release, ", this program was compiled with ", H5_VERS_MAJOR, ".",
+      H5_VERS_MINOR, ".", H5_VERS_RELEASE,
+      "; build it again, or correct the path of libraries"));
+}
+
+absl::Status CheckHdf5Version() {
+  Hdf5Version loaded;
+  if (H5get_libversion(&loaded.major, &loaded.minor, &loaded.release) < 0) {
+    return absl::InternalError("the HDF5 library does not tell its version");
+  }
+  return CheckHdf5Version(loaded);
+}
+
 absl::Status Hdf5Error(absl::string_view what, absl::string_view path) {
   std::string reason = "unknown reason";
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, TakeDescription, &reason);

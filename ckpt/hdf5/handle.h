@@ -40,6 +40,17 @@ class Hdf5Lock {
   std::lock_guard<std::mutex> lock_;
 };
 
+// FailedPrecondition unless `loaded`, or the library at run time, is the
+// version compiled against: any other one ends the process at the first call
+// that opens a file. REQUIRES: an Hdf5Lock is held.
+struct Hdf5Version {
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+};
+absl::Status CheckHdf5Version(const Hdf5Version& loaded);
+absl::Status CheckHdf5Version();
+
 // Internal, "cannot <what> <path>: <the library's innermost reason>".
 // ResourceExhausted if the system's reason was a full disk.
 absl::Status Hdf5Error(absl::string_view what, absl::string_view path);

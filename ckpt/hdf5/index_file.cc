@@ -48,7 +48,7 @@ absl::Status AddTensors(FileBuilder& builder, const Table& table,
 
 }  // namespace
 
-absl::StatusOr<FileLayout> CreateIndexFile(
+absl::StatusOr<FileLayout> LayOutIndexFile(
     const std::string& path, const Table& table,
     const std::map<int64_t, std::string>& scalars) {
   SS_ASSIGN_OR_RETURN(const std::unique_ptr<FileBuilder> builder,
@@ -62,7 +62,7 @@ absl::StatusOr<FileLayout> CreateIndexFile(
   const auto table_bytes = static_cast<int64_t>(EncodeTable(table).size());
   SS_ASSIGN_OR_RETURN(layout.table_offset_bytes,
                       builder->AddBytes(kTableDataset, table_bytes));
-  SS_ASSIGN_OR_RETURN(layout.file_bytes, builder->Close());
+  SS_ASSIGN_OR_RETURN(layout.image, builder->Finish());
   return layout;
 }
 

@@ -21,10 +21,10 @@ namespace shardshift::ckpt {
 // longer to write than the checkpoint.
 inline constexpr int64_t kMaxViewedFragments = 200'000;
 
-// Creates `path`, with room for the encoded table.
+// Lays out the file, with room for the encoded table. Errors call it `path`.
 // scalars: the bytes of each 0-d tensor, by index into table.tensors.
 // REQUIRES: CheckIndexTable(table).
-absl::StatusOr<FileLayout> CreateIndexFile(
+absl::StatusOr<FileLayout> LayOutIndexFile(
     const std::string& path, const Table& table,
     const std::map<int64_t, std::string>& scalars);
 

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ckpt/io/file.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/fs.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <memory>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/coding.h"
 #include "ckpt/core/status_macros.h"
+#include "ckpt/io/aligned_buffer.h"
+#include "ckpt/io/system_calls.h"
 
 namespace shardshift::ckpt {
 namespace {
+
+SystemCalls& System() { return SystemCalls::Current(); }
 
 absl::StatusCode CodeOf(int error) {
   switch (error) {
@@ -50,6 +49,19 @@ absl::Status SystemError(absl::string_view what, absl::string_view path,
                                    std::generic_category().message(error)));
 }
 
+// As SystemError(), of the last call; with figures if the disk is full.
+absl::Status WriteError(absl::string_view what, const std::string& path,
+                        int64_t num_bytes) {
+  const int error = errno;
+  absl::Status status = SystemError(what, path, error);
+  if (error != ENOSPC) return status;
+  const absl::StatusOr<int64_t> free = FreeBytes(path);
+  if (!free.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat(status.message(), ": needs ", num_bytes,
+                                   " bytes, ", *free, " are free"));
+}
+
 // Calls `call` again for as long as a signal interrupts it.
 template <typename Call>
 auto RetryOnSignal(Call call) {
@@ -60,16 +72,24 @@ auto RetryOnSignal(Call call) {
   return result;
 }
 
-// The errno of renameat2, 0 if it did it.
+// The errno, 0 if it did it.
 int RenameWithFlags(const std::string& from, const std::string& to,
                     unsigned flags) {
-  const int64_t result = ::syscall(SYS_renameat2, AT_FDCWD, from.c_str(),
-                                   AT_FDCWD, to.c_str(), flags);
-  return result == 0 ? 0 : errno;
+  return System().Rename(from, to, flags) == 0 ? 0 : errno;
 }
 
 // Whether the kernel or the file system does not know a flag of renameat2.
 bool IsUnsupported(int error) { return error == EINVAL || error == ENOSYS; }
+
+// How much of `bytes` can bypass the page cache.
+size_t DirectPrefixBytes(int64_t offset_bytes,
+                         std::span<const std::byte> bytes) {
+  const auto address = reinterpret_cast<uintptr_t>(bytes.data());
+  const bool is_aligned =
+      offset_bytes % kDirectBlockBytes == 0 && address % kDirectBlockBytes == 0;
+  if (!is_aligned || bytes.size() < kMinDirectBytes) return 0;
+  return bytes.size() / kDirectBlockBytes * kDirectBlockBytes;
+}
 
 absl::Status RenameError(const std::string& from, const std::string& to,
                          int error) {
@@ -88,9 +108,9 @@ std::string ParentOf(const std::string& path) {
 
 absl::Status RemoveEntry(const std::string& path) {
   struct stat info;
-  if (::lstat(path.c_str(), &info) != 0) return SystemError("look at", path);
+  if (System().LStat(path, &info) != 0) return SystemError("look at", path);
   if (!S_ISDIR(info.st_mode)) {
-    if (::unlink(path.c_str()) != 0) return SystemError("remove", path);
+    if (System().Unlink(path) != 0) return SystemError("remove", path);
     return absl::OkStatus();
   }
   SS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
@@ -98,61 +118,103 @@ absl::Status RemoveEntry(const std::string& path) {
   for (const std::string& name : names) {
     SS_RETURN_IF_ERROR(RemoveEntry(JoinPath(path, name)));
   }
-  if (::rmdir(path.c_str()) != 0) return SystemError("remove", path);
+  if (System().RmDir(path) != 0) return SystemError("remove", path);
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<File> File::Open(const std::string& path, int flags) {
+absl::StatusOr<File> File::Open(const std::string& path, int flags,
+                                PageCache cache) {
   // O_NONBLOCK: opening a pipe that nobody writes to must not wait.
-  const int fd = RetryOnSignal([&] {
-    return ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666);
-  });
+  flags |= O_CLOEXEC | O_NONBLOCK;
+  const int fd =
+      RetryOnSignal([&] { return System().Open(path, flags, 0666); });
   if (fd < 0) {
     return SystemError((flags & O_CREAT) != 0 ? "create" : "open", path);
   }
   File file(fd, path);
-  struct stat status;
-  if (::fstat(fd, &status) != 0) return SystemError("look at", path);
-  if (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode)) {
+  struct stat info;
+  if (System().FStat(fd, &info) != 0) return SystemError("look at", path);
+  if (S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode)) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, " is a pipe, not a regular file"));
   }
+  if (cache == PageCache::kUse) return file;
+  SS_RETURN_IF_ERROR(file.OpenDirect(flags & ~(O_CREAT | O_EXCL), info));
   return file;
 }
 
-absl::StatusOr<File> File::OpenForRead(const std::string& path) {
-  return Open(path, O_RDONLY);
+absl::Status File::OpenDirect(int flags, const struct stat& self) {
+  const int fd =
+      RetryOnSignal([&] { return System().Open(path_, flags | O_DIRECT, 0); });
+  if (fd < 0 && errno == EINVAL) return absl::OkStatus();
+  if (fd < 0) return SystemError("open", path_);
+  direct_fd_ = fd;
+  struct stat info;
+  if (System().FStat(fd, &info) != 0) return SystemError("look at", path_);
+  if (info.st_dev != self.st_dev || info.st_ino != self.st_ino) {
+    return absl::UnavailableError(
+        absl::StrCat(path_, " was replaced while it was opened; try again"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<File> File::OpenForRead(const std::string& path,
+                                       PageCache cache) {
+  return Open(path, O_RDONLY, cache);
 }
 absl::StatusOr<File> File::OpenDirectory(const std::string& path) {
-  return Open(path, O_RDONLY | O_DIRECTORY);
+  return Open(path, O_RDONLY | O_DIRECTORY, PageCache::kUse);
 }
-absl::StatusOr<File> File::OpenForUpdate(const std::string& path) {
-  return Open(path, O_RDWR);
+absl::StatusOr<File> File::OpenForUpdate(const std::string& path,
+                                         PageCache cache) {
+  return Open(path, O_RDWR, cache);
 }
-absl::StatusOr<File> File::Create(const std::string& path) {
-  return Open(path, O_RDWR | O_CREAT | O_EXCL);
+absl::StatusOr<File> File::Create(const std::string& path, PageCache cache) {
+  return Open(path, O_RDWR | O_CREAT | O_EXCL, cache);
 }
 
 File::File(File&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+    : fd_(std::exchange(other.fd_, -1)),
+      direct_fd_(std::exchange(other.direct_fd_, -1)),
+      path_(std::move(other.path_)) {}
 
 File& File::operator=(File&& other) noexcept {
   std::swap(fd_, other.fd_);
+  std::swap(direct_fd_, other.direct_fd_);
   std::swap(path_, other.path_);
   return *this;
 }
 
 File::~File() {
-  if (fd_ >= 0) ::close(fd_);
+  if (fd_ >= 0) System().Close(fd_);
+  if (direct_fd_ >= 0) System().Close(direct_fd_);
+}
+
+template <typename Byte, typename Call>
+ssize_t File::Transfer(int64_t offset_bytes, std::span<Byte> bytes,
+                       Call call) const {
+  const size_t num_direct =
+      direct_fd_ < 0 ? 0 : DirectPrefixBytes(offset_bytes, bytes);
+  if (num_direct > 0) {
+    const ssize_t n = RetryOnSignal([&] {
+      return call(direct_fd_, bytes.data(), num_direct, offset_bytes);
+    });
+    // Some file systems refuse only here; so may a disk of larger blocks.
+    if (n >= 0 || errno != EINVAL) return n;
+  }
+  return RetryOnSignal(
+      [&] { return call(fd_, bytes.data(), bytes.size(), offset_bytes); });
 }
 
 absl::Status File::ReadAt(int64_t offset_bytes,
                           std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
-    const ssize_t n = RetryOnSignal(
-        [&] { return ::pread(fd_, bytes.data(), bytes.size(), offset_bytes); });
+    const ssize_t n =
+        Transfer(offset_bytes, bytes, [](int fd, auto... arguments) {
+          return System().PRead(fd, arguments...);
+        });
     if (n < 0) return SystemError("read", path_);
     if (n == 0) {
       return absl::DataLossError(absl::StrCat(path_, " ends at byte ",
@@ -168,24 +230,37 @@ absl::Status File::ReadAt(int64_t offset_bytes,
 absl::Status File::WriteAt(int64_t offset_bytes,
                            std::span<const std::byte> bytes) const {
   while (!bytes.empty()) {
-    const ssize_t n = RetryOnSignal([&] {
-      return ::pwrite(fd_, bytes.data(), bytes.size(), offset_bytes);
-    });
-    if (n < 0) return SystemError("write", path_);
+    const ssize_t n =
+        Transfer(offset_bytes, bytes, [](int fd, auto... arguments) {
+          return System().PWrite(fd, arguments...);
+        });
+    if (n < 0) return WriteError("write", path_, std::ssize(bytes));
     bytes = bytes.subspan(static_cast<size_t>(n));
     offset_bytes += n;
   }
   return absl::OkStatus();
 }
 
+absl::Status File::Allocate(int64_t num_bytes) const {
+  if (num_bytes == 0 ||
+      RetryOnSignal([&] { return System().FAllocate(fd_, num_bytes); }) == 0) {
+    return absl::OkStatus();
+  }
+  if (errno != EOPNOTSUPP) return WriteError("allocate", path_, num_bytes);
+  SS_ASSIGN_OR_RETURN(const int64_t size, Size());
+  if (size >= num_bytes) return absl::OkStatus();
+  const std::byte last{0};
+  return WriteAt(num_bytes - 1, std::span(&last, 1));
+}
+
 absl::StatusOr<int64_t> File::Size() const {
   struct stat info;
-  if (::fstat(fd_, &info) != 0) return SystemError("look at", path_);
+  if (System().FStat(fd_, &info) != 0) return SystemError("look at", path_);
   return int64_t{info.st_size};
 }
 
 absl::Status File::Sync() const {
-  if (RetryOnSignal([&] { return ::fsync(fd_); }) != 0) {
+  if (RetryOnSignal([&] { return System().FSync(fd_); }) != 0) {
     return SystemError("sync", path_);
   }
   return absl::OkStatus();
@@ -199,21 +274,21 @@ std::string JoinPath(absl::string_view directory, absl::string_view name) {
 
 absl::StatusOr<bool> Exists(const std::string& path) {
   struct stat info;
-  if (::lstat(path.c_str(), &info) == 0) return true;
+  if (System().LStat(path, &info) == 0) return true;
   if (errno == ENOENT || errno == ENOTDIR) return false;
   return SystemError("look at", path);
 }
 
 absl::Status MakeDirectories(const std::string& path) {
   struct stat info;
-  if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
+  if (System().Stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
     return absl::OkStatus();
   }
   const std::string parent = ParentOf(path);
   if (parent != path) SS_RETURN_IF_ERROR(MakeDirectories(parent));
   // Another process may have been faster.
-  if (::mkdir(path.c_str(), 0777) != 0 &&
-      (errno != EEXIST || ::stat(path.c_str(), &info) != 0 ||
+  if (System().MkDir(path, 0777) != 0 &&
+      (errno != EEXIST || System().Stat(path, &info) != 0 ||
        !S_ISDIR(info.st_mode))) {
     return SystemError("create directory", path);
   }
@@ -222,19 +297,8 @@ absl::Status MakeDirectories(const std::string& path) {
 
 absl::StatusOr<std::vector<std::string>> ListDirectory(
     const std::string& path) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()),
-                                                      ::closedir);
-  if (directory == nullptr) return SystemError("list", path);
   std::vector<std::string> names;
-  errno = 0;
-  // Safe: the stream is this call's own.
-  while (const dirent* entry =
-             ::readdir(directory.get())) {  // NOLINT(concurrency-mt-unsafe)
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") names.push_back(name);
-    errno = 0;
-  }
-  if (errno != 0) return SystemError("list", path);
+  if (System().List(path, names) != 0) return SystemError("list", path);
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -245,8 +309,7 @@ absl::Status SyncDirectory(const std::string& path) {
 }
 
 absl::Status Rename(const std::string& from, const std::string& to) {
-  const int result = ::rename(from.c_str(), to.c_str());
-  return RenameError(from, to, result == 0 ? 0 : errno);
+  return RenameError(from, to, RenameWithFlags(from, to, 0));
 }
 
 absl::Status RenameNoReplace(const std::string& from, const std::string& to) {
@@ -263,6 +326,17 @@ absl::Status Exchange(const std::string& a, const std::string& b) {
       absl::StrCat("the file system of ", b,
                    " cannot replace a directory in one step; "
                    "remove the old one first"));
+}
+
+absl::Status LinkFile(const std::string& from, const std::string& to) {
+  if (System().Link(from, to) == 0) return absl::OkStatus();
+  return SystemError(absl::StrCat("link ", from, " to"), to);
+}
+
+absl::StatusOr<int64_t> FreeBytes(const std::string& path) {
+  struct statvfs info;
+  if (System().StatVfs(path, &info) != 0) return SystemError("look at", path);
+  return static_cast<int64_t>(info.f_bavail * info.f_frsize);
 }
 
 absl::Status RemoveTree(const std::string& path) {

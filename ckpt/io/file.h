@@ -6,6 +6,9 @@
 #ifndef SHARDSHIFT_CKPT_IO_FILE_H_
 #define SHARDSHIFT_CKPT_IO_FILE_H_
 
+#include <sys/stat.h>
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -18,17 +21,30 @@
 
 namespace shardshift::ckpt {
 
+// How a File reads and writes. kBypass (O_DIRECT): the whole direct blocks
+// (kDirectBlockBytes) of a read or write of at least kMinDirectBytes, from a
+// multiple of the block in file and memory, go between disk and memory
+// without a copy in the page cache. The rest, and all of it where the file
+// system refuses, goes through the cache; both may be mixed in one file.
+enum class PageCache { kUse, kBypass };
+
+// Below this the cache is faster, as it need not wait for the disk.
+inline constexpr int64_t kMinDirectBytes = int64_t{128} << 10;
+
 // An open file. Reads and writes carry their offset, so that threads may
 // share one File.
 class File {
  public:
   // Errors of all three: FailedPrecondition for a pipe, which could keep a
   // reader waiting for ever.
-  static absl::StatusOr<File> OpenForRead(const std::string& path);
+  static absl::StatusOr<File> OpenForRead(const std::string& path,
+                                          PageCache cache = PageCache::kUse);
   // An existing file, for reading and writing.
-  static absl::StatusOr<File> OpenForUpdate(const std::string& path);
+  static absl::StatusOr<File> OpenForUpdate(const std::string& path,
+                                            PageCache cache = PageCache::kUse);
   // A new file; AlreadyExists if there is one.
-  static absl::StatusOr<File> Create(const std::string& path);
+  static absl::StatusOr<File> Create(const std::string& path,
+                                     PageCache cache = PageCache::kUse);
   // Only to be synced.
   static absl::StatusOr<File> OpenDirectory(const std::string& path);
 
@@ -41,16 +57,31 @@ class File {
   absl::Status WriteAt(int64_t offset_bytes,
                        std::span<const std::byte> bytes) const;
   absl::StatusOr<int64_t> Size() const;
+  // Makes the file at least `num_bytes` long, zeros where nothing was
+  // written, and where the file system can, reserves the room, so that a full
+  // disk shows here: ResourceExhausted.
+  absl::Status Allocate(int64_t num_bytes) const;
   // Data and size are on the device when this returns OK.
   absl::Status Sync() const;
 
   const std::string& path() const { return path_; }
+  // Whether the file system lets reads and writes bypass the cache.
+  bool bypasses_cache() const { return direct_fd_ >= 0; }
 
  private:
   File(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
-  static absl::StatusOr<File> Open(const std::string& path, int flags);
+  static absl::StatusOr<File> Open(const std::string& path, int flags,
+                                   PageCache cache);
+  absl::Status OpenDirect(int flags, const struct stat& self);
+  // One call(fd, data, size, offset), of the prefix of `bytes` that can bypass
+  // the cache, or else of all.
+  template <typename Byte, typename Call>
+  ssize_t Transfer(int64_t offset_bytes, std::span<Byte> bytes,
+                   Call call) const;
 
   int fd_ = -1;
+  // The same file with O_DIRECT, or -1.
+  int direct_fd_ = -1;
   std::string path_;
 };
 
@@ -78,6 +109,12 @@ absl::Status RenameNoReplace(const std::string& from, const std::string& to);
 // Swaps the two names in one step. Errors: Unimplemented where the file
 // system cannot.
 absl::Status Exchange(const std::string& a, const std::string& b);
+
+// A second name `to` for the file `from`, in the same file system.
+absl::Status LinkFile(const std::string& from, const std::string& to);
+
+// What an ordinary user may still write to the file system of `path`.
+absl::StatusOr<int64_t> FreeBytes(const std::string& path);
 
 // Removes a file, or a directory with all in it. OK if there is none. Does
 // not follow symbolic links.

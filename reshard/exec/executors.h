@@ -28,16 +28,17 @@ struct BoxBuffer {
   std::byte* data = nullptr;
 };
 
-// Files to memory: fills the buffers with boxes of table tensor `tensor`.
-// Errors: DataLoss for damage, or a box that the checkpoint does not cover.
-absl::Status ReadBoxes(const ckpt::Reader& reader, int64_t tensor,
-                       std::span<const BoxBuffer> buffers,
-                       ckpt::ReadScratch& scratch);
+// Files to memory: adds the reads that fill the buffers with boxes of table
+// tensor `tensor`. Errors: DataLoss for a box that the checkpoint does not
+// cover.
+absl::Status AppendReads(const ckpt::Reader& reader, int64_t tensor,
+                         std::span<const BoxBuffer> buffers,
+                         std::vector<ckpt::FragmentRead>& reads);
 
-// Files to memory: fills every piece a rank owns, under every role.
-// `memory(piece, role)` is where the piece lies.
+// Files to memory: the reads that fill every piece a rank owns, under every
+// role. `memory(piece, role)` is where the piece lies.
 // REQUIRES: CheckTensors(reader, tensors) is OK.
-absl::Status LoadPieces(
+absl::StatusOr<std::vector<ckpt::FragmentRead>> PlanLoad(
     const ckpt::Reader& reader, const std::vector<LogicalTensor>& tensors,
     std::span<const Piece> pieces,
     absl::FunctionRef<float*(const Piece&, int64_t role)> memory);
@@ -46,21 +47,29 @@ absl::Status LoadPieces(
 // each the whole of one of `pieces`. nullopt if there are no items: empty
 // parts are not written.
 absl::StatusOr<std::optional<ckpt::PartReceipt>> WritePartFromMemory(
-    const std::string& directory, int64_t part,
+    const std::string& directory, int64_t part, const ckpt::CheckpointId& id,
     const std::vector<LogicalTensor>& tensors, std::span<const WriteItem> items,
     std::span<const Piece> pieces,
     absl::FunctionRef<const float*(const Piece&, int64_t role)> memory);
 
-// Gives the values of `box` of an item: fills the dense image of `box`, a box
-// inside item.box.
-using ItemSource = absl::FunctionRef<absl::Status(
-    const WriteItem& item, const ckpt::Box& box, float* image)>;
+// A box inside that of an item, and where its dense image goes.
+struct ItemPiece {
+  const WriteItem* item = nullptr;
+  ckpt::Box box;
+  float* image = nullptr;
+};
 
-// Any source to files: writes part k with the items parts[k], in slabs of at
-// most `buffer_bytes` (at least one element), one after another.
+// Fills the images of all `pieces`.
+using ItemSource =
+    absl::FunctionRef<absl::Status(std::span<const ItemPiece> pieces)>;
+
+// Any source to files: writes part k with the items parts[k], through two
+// slabs of slab_bytes, of which one is filled while the other is written.
+// A slab has room for the largest block, so ckpt::kBlockBytes are enough.
 absl::StatusOr<std::vector<ckpt::PartReceipt>> WriteParts(
-    const std::string& directory, const std::vector<LogicalTensor>& tensors,
-    std::span<const std::vector<WriteItem>> parts, int64_t buffer_bytes,
+    const std::string& directory, const ckpt::CheckpointId& id,
+    const std::vector<LogicalTensor>& tensors,
+    std::span<const std::vector<WriteItem>> parts, int64_t slab_bytes,
     ItemSource source);
 
 }  // namespace shardshift::reshard

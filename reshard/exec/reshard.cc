@@ -2,7 +2,6 @@
 #include "reshard/exec/reshard.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <vector>
@@ -80,56 +79,21 @@ absl::StatusOr<std::string> PreparePartial(const std::string& partial) {
   return replaced;
 }
 
-// Reads both sides slab by slab along the fragments of `source`.
-class Comparison {
- public:
-  Comparison(const ckpt::Reader& source, const ckpt::Reader& copy,
-             int64_t buffer_bytes)
-      : source_(source), copy_(copy), buffer_bytes_(buffer_bytes) {}
-
-  // `advance(bytes)` is called for each slab.
-  absl::Status Run(absl::FunctionRef<void(int64_t)> advance) {
-    const ckpt::Table& table = source_.table();
-    for (const ckpt::Fragment& fragment : table.fragments) {
-      const ckpt::Tensor& tensor = table.tensors[fragment.tensor];
-      SS_ASSIGN_OR_RETURN(const int64_t copied,
-                          copy_.FindTensor(tensor.name, tensor.role));
-      const int64_t item = ckpt::ItemSize(tensor.dtype);
-      for (const ckpt::Box& slab : ckpt::SplitRowMajor(
-               fragment.box, std::max<int64_t>(1, buffer_bytes_ / 2 / item))) {
-        SS_RETURN_IF_ERROR(CompareSlab(fragment, slab, copied));
-        advance(ckpt::NumElements(slab) * item);
-      }
-    }
-    return absl::OkStatus();
+// Whether both hold the same tensors with the same values: OK, or DataLoss
+// naming the first that differs.
+absl::Status CompareFingerprints(const ckpt::Table& a, const ckpt::Table& b) {
+  const std::vector<ckpt::Fingerprint> of_a = ckpt::TensorFingerprints(a);
+  const std::vector<ckpt::Fingerprint> of_b = ckpt::TensorFingerprints(b);
+  for (size_t t = 0; t < std::min(of_a.size(), of_b.size()); ++t) {
+    if (a.tensors[t] == b.tensors[t] && of_a[t] == of_b[t]) continue;
+    return absl::DataLossError(absl::StrCat(
+        Describe(a.tensors[t]), " with fingerprint ", ToString(of_a[t]),
+        " became ", Describe(b.tensors[t]), " with ", ToString(of_b[t])));
   }
-
- private:
-  absl::Status CompareSlab(const ckpt::Fragment& fragment,
-                           const ckpt::Box& slab, int64_t copied) {
-    const ckpt::Tensor& tensor = source_.table().tensors[fragment.tensor];
-    const int64_t item = ckpt::ItemSize(tensor.dtype);
-    const size_t bytes = ckpt::NumElements(slab) * item;
-    before_.resize(std::max(before_.size(), bytes));
-    after_.resize(std::max(after_.size(), bytes));
-    SS_RETURN_IF_ERROR(
-        source_.ReadFragment(fragment, slab, before_.data(), slab, scratch_));
-    SS_RETURN_IF_ERROR(copy_.ReadTensor(copied, slab, after_.data(), scratch_));
-    if (std::memcmp(before_.data(), after_.data(), bytes) == 0) {
-      return absl::OkStatus();
-    }
-    return absl::DataLossError(absl::StrCat(ckpt::Describe(tensor),
-                                            " differs from the source in ",
-                                            ckpt::ToString(slab)));
-  }
-
-  const ckpt::Reader& source_;
-  const ckpt::Reader& copy_;
-  int64_t buffer_bytes_;
-  std::vector<std::byte> before_;
-  std::vector<std::byte> after_;
-  ckpt::ReadScratch scratch_;
-};
+  if (of_a.size() == of_b.size()) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(of_a.size(), " tensors became ", of_b.size()));
+}
 
 class Resharder {
  public:
@@ -154,39 +118,48 @@ class Resharder {
     SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Reader> copy,
                         ckpt::Reader::Open(ckpt::JoinPath(
                             run_dir, ckpt::StepName(source_.step()))));
-    report_.proof = Comparison(source_, *copy, options_.buffer_bytes)
-                        .Run([this](int64_t bytes) { Advance(bytes); });
+    report_.root_before = ckpt::RootFingerprintOf(source_.table());
+    report_.root_after = ckpt::RootFingerprintOf(copy->table());
+    report_.proof = CompareFingerprints(source_.table(), copy->table());
     return report_;
   }
 
  private:
-  void Advance(int64_t bytes) {
+  // Fills pieces of the copy from the source.
+  absl::Status ReadPieces(std::span<const ItemPiece> pieces) {
+    std::vector<ckpt::FragmentRead> reads;
+    int64_t bytes = 0;
+    for (const ItemPiece& piece : pieces) {
+      SS_ASSIGN_OR_RETURN(
+          const int64_t tensor,
+          source_.FindTensor(tensors_[piece.item->tensor].name,
+                             kOptimizerRoles[piece.item->role]));
+      const BoxBuffer buffer{piece.box,
+                             reinterpret_cast<std::byte*>(piece.image)};
+      SS_RETURN_IF_ERROR(AppendReads(source_, tensor, {&buffer, 1}, reads));
+      bytes += ckpt::NumElements(piece.box) * sizeof(float);
+    }
+    SS_RETURN_IF_ERROR(source_.Read(reads));
     done_ += bytes;
-    options_.progress(done_, 2 * report_.payload_bytes);
+    options_.progress(done_, report_.payload_bytes);
+    return absl::OkStatus();
   }
 
   absl::Status WriteStep(const std::string& run_dir) {
     SS_ASSIGN_OR_RETURN(const std::string step_dir,
                         ckpt::BeginCheckpoint(run_dir, source_.step()));
-    ckpt::ReadScratch scratch;
-    const auto read = [&](const WriteItem& item, const ckpt::Box& box,
-                          float* image) -> absl::Status {
-      SS_ASSIGN_OR_RETURN(const int64_t tensor,
-                          source_.FindTensor(tensors_[item.tensor].name,
-                                             kOptimizerRoles[item.role]));
-      const BoxBuffer buffer{box, reinterpret_cast<std::byte*>(image)};
-      SS_RETURN_IF_ERROR(ReadBoxes(source_, tensor, {&buffer, 1}, scratch));
-      Advance(ckpt::NumElements(box) * static_cast<int64_t>(sizeof(float)));
-      return absl::OkStatus();
-    };
+    const ckpt::CheckpointId id = {source_.step(), source_.state()};
     SS_ASSIGN_OR_RETURN(
         const std::vector<ckpt::PartReceipt> receipts,
-        WriteParts(step_dir, tensors_, AssignWriters(state_.model, layout_),
-                   options_.buffer_bytes, read));
+        WriteParts(step_dir, id, tensors_, AssignWriters(state_.model, layout_),
+                   options_.slab_bytes,
+                   [this](std::span<const ItemPiece> pieces) {
+                     return ReadPieces(pieces);
+                   }));
     report_.parts = static_cast<int64_t>(receipts.size());
     state_.record["layout"] = ToJson(layout_);
-    return ckpt::CommitCheckpoint(run_dir, source_.step(), receipts,
-                                  source_.state(), StateText(state_.record),
+    return ckpt::CommitCheckpoint(run_dir, id, receipts,
+                                  StateText(state_.record),
                                   /*replace_existing=*/false);
   }
 

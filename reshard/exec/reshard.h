@@ -16,10 +16,10 @@
 namespace shardshift::reshard {
 
 struct ReshardOptions {
-  // Staging memory; a checksum block (4 MiB) and the tables come on top.
-  int64_t buffer_bytes = int64_t{16} << 20;
-  // Called now and then with payload bytes written and read back so far, and
-  // their total at the end.
+  // Half of the staging memory, at least ckpt::kBlockBytes; a few checksum
+  // blocks and the tables come on top.
+  int64_t slab_bytes = int64_t{32} << 20;
+  // Called now and then with payload bytes read so far, and their total.
   absl::FunctionRef<void(int64_t done, int64_t total)> progress =
       [](int64_t, int64_t) {};
 };
@@ -31,8 +31,11 @@ struct ReshardReport {
   int64_t tensors = 0;        // logical tensors, each role apart
   int64_t payload_bytes = 0;  // of all of them
   int64_t parts = 0;          // files written
-  // Set when the source differs from its copy; names tensor and index. OK is
-  // the proof that every value is equal, bit for bit, as read back.
+  // Of the source as it was saved, and of the copy as it was written.
+  ckpt::Digest128 root_before;
+  ckpt::Digest128 root_after;
+  // Set when a fingerprint of the copy differs; names the tensor. OK is the
+  // proof that every value is equal, bit for bit.
   absl::Status proof;
   std::string replaced_leftover;  // an earlier DST.partial of ours, or empty
 };

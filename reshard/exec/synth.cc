@@ -2,12 +2,14 @@
 #include "reshard/exec/synth.h"
 
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/file.h"
+#include "ckpt/io/worker_pool.h"
 #include "ckpt/writer.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/exec/executors.h"
@@ -16,7 +18,7 @@
 namespace shardshift::reshard {
 namespace {
 
-constexpr int64_t kBufferBytes = int64_t{4} << 20;
+constexpr int64_t kSlabBytes = int64_t{32} << 20;
 
 // The finaliser of splitmix64.
 uint64_t Mix(uint64_t x) {
@@ -90,19 +92,23 @@ absl::Status WriteSynthCheckpoint(const std::string& run_dir, int64_t step,
   };
   SS_ASSIGN_OR_RETURN(const std::string step_dir,
                       ckpt::BeginCheckpoint(run_dir, step));
-  const auto fill = [&](const WriteItem& item, const ckpt::Box& box,
-                        float* image) {
-    const LogicalTensor& tensor = tensors[item.tensor];
-    FillBox(ValueSequence(tensor.name, kOptimizerRoles[item.role]),
-            tensor.shape, box, image);
-    return absl::OkStatus();
+  const auto fill = [&](std::span<const ItemPiece> pieces) {
+    return ckpt::WorkerPool::Default().Run(
+        static_cast<int64_t>(pieces.size()), [&](int64_t i) {
+          const ItemPiece& piece = pieces[i];
+          const LogicalTensor& tensor = tensors[piece.item->tensor];
+          FillBox(ValueSequence(tensor.name, kOptimizerRoles[piece.item->role]),
+                  tensor.shape, piece.box, piece.image);
+          return absl::OkStatus();
+        });
   };
+  const ckpt::CheckpointId id = {step, StateText(state)};
   SS_ASSIGN_OR_RETURN(
       const std::vector<ckpt::PartReceipt> receipts,
-      WriteParts(step_dir, tensors, AssignWriters(model, layout), kBufferBytes,
-                 fill));
-  SS_RETURN_IF_ERROR(ckpt::CommitCheckpoint(run_dir, step, receipts,
-                                            StateText(state), StateText(record),
+      WriteParts(step_dir, id, tensors, AssignWriters(model, layout),
+                 kSlabBytes, fill));
+  SS_RETURN_IF_ERROR(ckpt::CommitCheckpoint(run_dir, id, receipts,
+                                            StateText(record),
                                             /*replace_existing=*/false));
   std::move(remove_unfinished).Cancel();
   return absl::OkStatus();

@@ -6,39 +6,6 @@
 namespace shardshift::reshard {
 namespace {
 
-// Appends the boxes of `range`, where dims before `dim` are fixed in `prefix`.
-void AppendFlatRange(const ckpt::Box& box, size_t dim, ckpt::Box prefix,
-                     Range range, std::vector<ckpt::Box>& boxes) {
-  if (range.empty()) return;
-  int64_t stride = 1;
-  for (size_t d = dim + 1; d < box.extent.size(); ++d) stride *= box.extent[d];
-  const auto rows = [&](int64_t begin, int64_t end) {
-    ckpt::Box slab = prefix;
-    slab.start[dim] = box.start[dim] + begin;
-    slab.extent[dim] = end - begin;
-    return slab;
-  };
-  const int64_t first_whole = (range.begin + stride - 1) / stride;
-  const int64_t end_whole = range.end / stride;
-  if (first_whole > end_whole) {  // inside one row
-    AppendFlatRange(
-        box, dim + 1, rows(end_whole, first_whole),
-        {range.begin - end_whole * stride, range.end - end_whole * stride},
-        boxes);
-    return;
-  }
-  if (range.begin < first_whole * stride) {
-    const int64_t row = first_whole - 1;
-    AppendFlatRange(box, dim + 1, rows(row, row + 1),
-                    {range.begin - row * stride, stride}, boxes);
-  }
-  if (first_whole < end_whole) boxes.push_back(rows(first_whole, end_whole));
-  if (end_whole * stride < range.end) {
-    AppendFlatRange(box, dim + 1, rows(end_whole, end_whole + 1),
-                    {0, range.end - end_whole * stride}, boxes);
-  }
-}
-
 // The pieces of `parameter`, placed at `placed` of the buffer, inside `owned`.
 void AppendOwnedPieces(const Parameter& parameter, const Range& placed,
                        const Range& owned, std::vector<Piece>& pieces) {
@@ -49,7 +16,7 @@ void AppendOwnedPieces(const Parameter& parameter, const Range& placed,
     if (part.empty()) continue;
     int64_t offset = part.begin;
     for (ckpt::Box& box :
-         FlatRangeToBoxes(piece.box, {part.begin - begin, part.end - begin})) {
+         ckpt::RowMajorRange(piece.box, part.begin - begin, part.end - begin)) {
       const int64_t size = ckpt::NumElements(box);
       pieces.push_back(
           {.tensor = piece.tensor, .box = std::move(box), .offset = offset});
@@ -59,18 +26,6 @@ void AppendOwnedPieces(const Parameter& parameter, const Range& placed,
 }
 
 }  // namespace
-
-std::vector<ckpt::Box> FlatRangeToBoxes(const ckpt::Box& box,
-                                        const Range& range) {
-  std::vector<ckpt::Box> boxes;
-  if (range.empty()) return boxes;
-  if (box.extent.empty()) {
-    boxes.push_back(box);
-  } else {
-    AppendFlatRange(box, 0, box, range, boxes);
-  }
-  return boxes;
-}
 
 RankState MakeRankState(const ModelConfig& model, const Layout& layout,
                         int64_t rank) {

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "ckpt/core/box.h"
 #include "reshard/layout/flat_buffer.h"
 #include "reshard/layout/layout.h"
 #include "reshard/layout/parameters.h"
@@ -33,11 +32,6 @@ struct RankState {
 // REQUIRES: Validate(model, layout) is OK, 0 <= rank < world size.
 RankState MakeRankState(const ModelConfig& model, const Layout& layout,
                         int64_t rank);
-
-// The row-major range `range` of `box`'s elements as boxes, in order: at most
-// 2 * ndim - 1 of them, each contiguous in `box`.
-std::vector<ckpt::Box> FlatRangeToBoxes(const ckpt::Box& box,
-                                        const Range& range);
 
 }  // namespace shardshift::reshard
 

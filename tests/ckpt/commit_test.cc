@@ -63,7 +63,7 @@ TEST(Begin, RemovesALeftoverOfASave) {
   const TempDir dir;
   ASSERT_OK_AND_ASSIGN(const std::string partial,
                        BeginCheckpoint(dir.path(), 3));
-  ASSERT_OK(WriteSampleParts(partial, SmallTensors()).status());
+  ASSERT_OK(WriteSampleParts(partial, {1, "{}"}, SmallTensors()).status());
   WriteFile(JoinPath(partial, "index.h5"), "half");
   EXPECT_OK(BeginCheckpoint(dir.path(), 3));
   EXPECT_THAT(ListDirectory(partial).value(), IsEmpty());
@@ -84,16 +84,18 @@ TEST(Commit, PublishesNothingThatIsNotWhole) {
   ASSERT_OK_AND_ASSIGN(const std::string partial,
                        BeginCheckpoint(dir.path(), 1));
   ASSERT_OK_AND_ASSIGN(std::vector<PartReceipt> receipts,
-                       WriteSampleParts(partial, SmallTensors()));
+                       WriteSampleParts(partial, {1, "{}"}, SmallTensors()));
+  EXPECT_THAT(CommitCheckpoint(dir.path(), {1, "[]"}, receipts, "{}", false),
+              StatusIs(kInvalid, HasSubstr("another state")));
   const std::vector<PartReceipt> one = {receipts[0]};
-  EXPECT_THAT(CommitCheckpoint(dir.path(), 1, one, "{}", "{}", false),
+  EXPECT_THAT(CommitCheckpoint(dir.path(), {1, "{}"}, one, "{}", false),
               StatusIs(kInvalid, HasSubstr("tensor \"w\" (master): nothing "
                                            "holds all of [0:6,0:8]")));
   const std::vector<PartReceipt> twice = {receipts[0], receipts[0]};
-  EXPECT_THAT(CommitCheckpoint(dir.path(), 1, twice, "{}", "{}", false),
+  EXPECT_THAT(CommitCheckpoint(dir.path(), {1, "{}"}, twice, "{}", false),
               StatusIs(kInvalid, HasSubstr("given twice")));
   ASSERT_OK(RemoveTree(JoinPath(partial, PartFileName(1))));
-  EXPECT_THAT(CommitCheckpoint(dir.path(), 1, receipts, "{}", "{}", false),
+  EXPECT_THAT(CommitCheckpoint(dir.path(), {1, "{}"}, receipts, "{}", false),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("part-00001")));
   EXPECT_FALSE(Exists(StepDir(dir, 1)).value());
   EXPECT_FALSE(Exists(JoinPath(dir.path(), "latest")).value());

@@ -17,6 +17,11 @@ namespace {
 using ::testing::HasSubstr;
 constexpr auto kDataLoss = absl::StatusCode::kDataLoss;
 
+// Of a fragment of one block.
+int64_t OffsetOf(const Fragment& fragment) {
+  return fragment.blocks.front().offset_bytes;
+}
+
 class Damage : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -42,8 +47,8 @@ class Damage : public ::testing::Test {
   // The fragment that holds byte `offset` of a part, or nullptr.
   const Fragment* FragmentAt(int64_t part, int64_t offset) const {
     for (const Fragment& fragment : table_.fragments) {
-      if (fragment.part == part && offset >= fragment.offset_bytes &&
-          offset < fragment.offset_bytes + FragmentBytes(table_, fragment)) {
+      if (fragment.part == part && offset >= OffsetOf(fragment) &&
+          offset < OffsetOf(fragment) + FragmentBytes(table_, fragment)) {
         return &fragment;
       }
     }
@@ -67,7 +72,7 @@ TEST_F(Damage, OfAnyByteOfAPartIsFoundAndLocated) {
     ASSERT_EQ(faults.size(), 1u) << "byte " << i;
     EXPECT_EQ(faults[0].file, name);
     if (fragment != nullptr) {
-      EXPECT_EQ(faults[0].offset_bytes, fragment->offset_bytes);
+      EXPECT_EQ(faults[0].offset_bytes, OffsetOf(*fragment));
       EXPECT_EQ(faults[0].tensor, table_.tensors[fragment->tensor].name);
       EXPECT_TRUE(Faults(/*deep=*/false).empty());
     }
@@ -101,16 +106,15 @@ TEST_F(Damage, OfPayloadIsRefusedByAReadOfItsBlockOnly) {
       const File file,
       File::OpenForUpdate(PathOf(PartFileName(fragment.part))));
   std::byte value;
-  ASSERT_OK(file.ReadAt(fragment.offset_bytes + 3, {&value, 1}));
+  ASSERT_OK(file.ReadAt(OffsetOf(fragment) + 3, {&value, 1}));
   value ^= std::byte{0x10};
-  ASSERT_OK(file.WriteAt(fragment.offset_bytes + 3, {&value, 1}));
+  ASSERT_OK(file.WriteAt(OffsetOf(fragment) + 3, {&value, 1}));
 
-  ReadScratch scratch;
   std::vector<std::byte> bytes(6 * 8 * 4);
-  EXPECT_THAT(reader->ReadTensor(fragment.tensor, {}, bytes.data(), scratch),
+  EXPECT_THAT(reader->ReadTensor(fragment.tensor, {}, bytes.data()),
               StatusIs(kDataLoss, HasSubstr("part-00000.h5: tensor \"n\"")));
   ASSERT_OK_AND_ASSIGN(const int64_t w, reader->FindTensor("w", "master"));
-  EXPECT_OK(reader->ReadTensor(w, WholeBox({6, 8}), bytes.data(), scratch));
+  EXPECT_OK(reader->ReadTensor(w, WholeBox({6, 8}), bytes.data()));
 }
 
 TEST_F(Damage, OfAnyTruncationIsRefusedAtOpen) {

@@ -48,7 +48,7 @@ def check(step_dir):
             assert group["empty"].shape == (0, 3), name
     part = os.path.join(step_dir, "part-00001.h5")
     with h5py.File(part, "r") as file:
-        fragment = file["fragments/t.F32/matrix%b/0_4"]
+        fragment = file["fragments/t.F32 matrix%b 0_4"]
         attrs = fragment.attrs
         assert attrs["tensor"] == b"t.F32" and attrs["role"] == b"matrix%b"
         assert attrs["dtype"] == b"F32"

@@ -68,6 +68,7 @@ int64_t Change(int64_t i) { return i == 11 ? 1 : i == 20 ? 3 : 0; }
 absl::Status AppendBox(PartWriter& writer, int64_t index,
                        const FragmentSpec& spec, bool changed) {
   std::vector<std::byte> bytes;
+  if (NumElements(spec.box) == 0) return absl::OkStatus();
   const bool is_matrix = spec.role == kMatrix;
   for (int64_t i = 0; i < NumElements(spec.box); ++i) {
     int64_t global = i;
@@ -81,7 +82,7 @@ absl::Status AppendBox(PartWriter& writer, int64_t index,
     }
     PutValue(spec.dtype, static_cast<int>(value), bytes);
   }
-  return writer.Append(index, bytes);
+  return writer.WriteBlock(index, 0, bytes);
 }
 
 // Matrices are cut into columns 0 to 3 and 4 to 8; the rest is in part 0.
@@ -103,11 +104,12 @@ std::vector<FragmentSpec> SpecsOfPart(int64_t part, bool changed) {
 
 absl::Status Write(const std::string& run_dir, bool changed) {
   SS_ASSIGN_OR_RETURN(const std::string partial, BeginCheckpoint(run_dir, 1));
+  const CheckpointId id = {1, changed ? R"({"step":2})" : R"({"step":1})"};
   std::vector<PartReceipt> receipts;
   for (int64_t part = 0; part < 2; ++part) {
     const std::vector<FragmentSpec> specs = SpecsOfPart(part, changed);
     SS_ASSIGN_OR_RETURN(const std::unique_ptr<PartWriter> writer,
-                        PartWriter::Create(partial, part, specs));
+                        PartWriter::Create(partial, part, id, specs));
     for (size_t i = 0; i < specs.size(); ++i) {
       SS_RETURN_IF_ERROR(
           AppendBox(*writer, static_cast<int64_t>(i), specs[i], changed));
@@ -115,8 +117,7 @@ absl::Status Write(const std::string& run_dir, bool changed) {
     SS_ASSIGN_OR_RETURN(PartReceipt receipt, writer->Close());
     receipts.push_back(std::move(receipt));
   }
-  return CommitCheckpoint(run_dir, 1, receipts,
-                          changed ? R"({"step":2})" : R"({"step":1})", "",
+  return CommitCheckpoint(run_dir, id, receipts, "",
                           /*replace_existing=*/false);
 }
 

@@ -105,7 +105,8 @@ std::vector<SampleTensor> RandomTensors(int num_parts, std::mt19937& random) {
 }
 
 absl::StatusOr<std::vector<PartReceipt>> WriteSampleParts(
-    const std::string& directory, const std::vector<SampleTensor>& tensors) {
+    const std::string& directory, const CheckpointId& id,
+    const std::vector<SampleTensor>& tensors) {
   std::map<int64_t, std::vector<FragmentSpec>> parts;
   for (const SampleTensor& tensor : tensors) {
     const Tensor& info = tensor.info;
@@ -117,18 +118,15 @@ absl::StatusOr<std::vector<PartReceipt>> WriteSampleParts(
   std::vector<PartReceipt> receipts;
   for (const auto& [part, specs] : parts) {
     SS_ASSIGN_OR_RETURN(const std::unique_ptr<PartWriter> writer,
-                        PartWriter::Create(directory, part, specs));
-    for (size_t i = 0; i < specs.size(); ++i) {
-      const Tensor info = {specs[i].tensor, specs[i].role, specs[i].dtype,
-                           specs[i].shape};
-      const std::vector<std::byte> bytes = Payload(info, specs[i].box);
-      const std::span<const std::byte> all(bytes);
-      const size_t middle = bytes.size() / 3;
-      SS_RETURN_IF_ERROR(
-          writer->Append(static_cast<int64_t>(i), all.first(middle)));
-      SS_RETURN_IF_ERROR(
-          writer->Append(static_cast<int64_t>(i), all.subspan(middle)));
+                        PartWriter::Create(directory, part, id, specs));
+    std::vector<std::vector<std::byte>> payloads;
+    for (const FragmentSpec& spec : specs) {
+      payloads.push_back(
+          Payload({spec.tensor, spec.role, spec.dtype, spec.shape}, spec.box));
     }
+    SS_RETURN_IF_ERROR(
+        writer->WriteFragments(std::vector<std::span<const std::byte>>(
+            payloads.begin(), payloads.end())));
     SS_ASSIGN_OR_RETURN(PartReceipt receipt, writer->Close());
     receipts.push_back(std::move(receipt));
   }
@@ -140,10 +138,11 @@ absl::Status WriteSample(const std::string& run_dir, int64_t step,
                          const std::string& state) {
   SS_ASSIGN_OR_RETURN(const std::string partial,
                       BeginCheckpoint(run_dir, step));
+  const CheckpointId id = {step, state};
   SS_ASSIGN_OR_RETURN(const std::vector<PartReceipt> receipts,
-                      WriteSampleParts(partial, tensors));
-  return CommitCheckpoint(run_dir, step, receipts, state,
-                          R"({"layout":{"tp":2}})", replace);
+                      WriteSampleParts(partial, id, tensors));
+  return CommitCheckpoint(run_dir, id, receipts, R"({"layout":{"tp":2}})",
+                          replace);
 }
 
 std::vector<SampleTensor> SmallTensors() {

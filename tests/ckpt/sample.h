@@ -53,7 +53,7 @@ std::vector<Box> RandomPartition(const Box& whole, int max_boxes,
 // at random over `num_parts` parts.
 std::vector<SampleTensor> RandomTensors(int num_parts, std::mt19937& random);
 
-// Writes the parts of `tensors`, payload in odd pieces, then commits.
+// Writes the parts of `tensors`, then commits.
 absl::Status WriteSample(const std::string& run_dir, int64_t step,
                          const std::vector<SampleTensor>& tensors,
                          bool replace = false,
@@ -61,7 +61,8 @@ absl::Status WriteSample(const std::string& run_dir, int64_t step,
 
 // The steps of WriteSample before the commit.
 absl::StatusOr<std::vector<PartReceipt>> WriteSampleParts(
-    const std::string& directory, const std::vector<SampleTensor>& tensors);
+    const std::string& directory, const CheckpointId& id,
+    const std::vector<SampleTensor>& tensors);
 
 // Three small tensors over two parts; name "w" is F32 [6,8] in two columns.
 std::vector<SampleTensor> SmallTensors();

@@ -70,7 +70,7 @@ class CkptTest(unittest.TestCase):
         for path in (self.run_dir, self.step_dir):
             shown = json.loads(self.output("show", path, "--json"))
             self.assertEqual(shown["step"], 1)
-            self.assertEqual(shown["format_version"], 0)
+            self.assertEqual(shown["format_version"], 1)
             self.assertEqual(shown["state"], {"step": 1})
             self.assertEqual(len(shown["tensors"]), 3 * DTYPES)
             self.assertIn({"name": "t.BF16", "role": "matrix%b",
@@ -172,7 +172,7 @@ class CkptTest(unittest.TestCase):
         self.assertIn(b"standard output", done.stderr)
 
     def test_help_and_version_go_to_stdout(self):
-        self.assertIn(b"format version 0", self.output("--version"))
+        self.assertIn(b"format version 1", self.output("--version"))
         for command in ("ls", "show", "verify", "diff", "cat"):
             self.assertIn(b"Usage", self.output(command, "--help"))
 

@@ -118,7 +118,7 @@ class ReshardTest(unittest.TestCase):
         for number, layout in enumerate(LAYOUTS):
             target = self.path(f"out{number}")
             out = self.done(RESHARD, source, target, *layout)
-            self.assertIn("every value equals the source's, bit for bit", out)
+            self.assertIn("every value is equal, bit for bit", out)
             self.done(CKPT, "verify", target, "--deep")
             self.check_values(target, 3 * (1 + 4 * 9 + 2))
             diff = json.loads(self.done(CKPT, "diff", source, target, "--json"))

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ckpt/core/box.h"
 
+#include <algorithm>
 #include <limits>
+#include <random>
+#include <vector>
 
 #include "tests/testutil/status_matchers.h"
 
 namespace shardshift::ckpt {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(BoxIntersect, IsEmptyWhenOnlyEdgesTouch) {
@@ -79,6 +83,50 @@ TEST(SplitRowMajor, GivesConsecutivePiecesWithinTheLimit) {
     }
   }
   EXPECT_TRUE(SplitRowMajor({{0, 0}, {4, 0}}, 8).empty());
+}
+
+TEST(RowMajorRange, GivesFewBoxesThatAreTheRangeInOrder) {
+  std::mt19937 random(11);
+  const auto uniform = [&random](int64_t min, int64_t max) {
+    return std::uniform_int_distribution<int64_t>(min, max)(random);
+  };
+  for (int round = 0; round < 3000; ++round) {
+    Box whole;
+    for (int64_t ndim = uniform(0, 5); ndim > 0; --ndim) {
+      whole.start.push_back(uniform(0, 9));
+      whole.extent.push_back(uniform(1, 5));
+    }
+    const int64_t begin = uniform(0, NumElements(whole));
+    const int64_t end = uniform(begin, NumElements(whole));
+    const std::vector<Box> boxes = RowMajorRange(whole, begin, end);
+    EXPECT_LE(static_cast<int64_t>(boxes.size()),
+              std::max<int64_t>(1, 2 * whole.ndim() - 1));
+    int64_t next = begin;
+    for (const Box& box : boxes) {
+      ASSERT_TRUE(Contains(whole, box));
+      // Contiguous, with the position of its first and its last element.
+      Box last = box;
+      for (size_t d = 0; d < box.start.size(); ++d) {
+        last.start[d] += box.extent[d] - 1;
+      }
+      ASSERT_EQ(Position(whole, box), next);
+      next += NumElements(box);
+      ASSERT_EQ(Position(whole, last), next - 1);
+    }
+    ASSERT_EQ(next, end);
+  }
+}
+
+TEST(RowMajorRange, CutsAMatrixIntoTailRowsAndHead) {
+  EXPECT_THAT(RowMajorRange({{2, 0}, {5, 10}}, 7, 33),
+              ElementsAre(Box{{2, 7}, {1, 3}}, Box{{3, 0}, {2, 10}},
+                          Box{{5, 0}, {1, 3}}));
+}
+
+TEST(RowMajorRange, KeepsAWholeBoxWhole) {
+  const Box box = {{1, 2, 3}, {4, 5, 6}};
+  EXPECT_THAT(RowMajorRange(box, 0, 120), ElementsAre(box));
+  EXPECT_THAT(RowMajorRange({}, 0, 1), ElementsAre(Box{}));
 }
 
 }  // namespace

@@ -35,23 +35,7 @@ TEST(Digest128Stream, DoesNotDependOnThePieces) {
   EXPECT_EQ(whole.Digest(), pieces.Digest());
 }
 
-TEST(BlockChecksums, HashEachBlockApart) {
-  const std::vector<std::byte> bytes = RandomBytes(2 * kBlockBytes + 5);
-  const std::span<const std::byte> all(bytes);
-  BlockChecksums checksums;
-  checksums.Update(all.first(kBlockBytes - 1));
-  checksums.Update(all.subspan(kBlockBytes - 1, kBlockBytes + 2));
-  checksums.Update(all.subspan(2 * kBlockBytes + 1));
-  EXPECT_EQ(checksums.num_bytes(), 2 * kBlockBytes + 5);
-  EXPECT_THAT(
-      checksums.Finish(),
-      ::testing::ElementsAre(Checksum64(all.first(kBlockBytes)),
-                             Checksum64(all.subspan(kBlockBytes, kBlockBytes)),
-                             Checksum64(all.subspan(2 * kBlockBytes))));
-}
-
-TEST(BlockChecksums, HaveNoBlockWithoutBytes) {
-  EXPECT_TRUE(BlockChecksums().Finish().empty());
+TEST(NumBlocks, CountsAShortLastBlock) {
   EXPECT_EQ(NumBlocks(0), 0);
   EXPECT_EQ(NumBlocks(kBlockBytes), 1);
   EXPECT_EQ(NumBlocks(kBlockBytes + 1), 2);

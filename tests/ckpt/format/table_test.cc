@@ -20,9 +20,10 @@ Table IndexTable() {
   Table table;
   table.tensors = {{"e", "weight", DType::kF16, {0, 3}},
                    {"w", "master", DType::kF32, {4, 6}}};
-  table.fragments = {{0, {{0, 0}, {0, 3}}, 1, 0, {}},
-                     {1, {{0, 0}, {4, 2}}, 0, 4096, {17}},
-                     {1, {{0, 2}, {4, 4}}, 1, 4096, {18}}};
+  table.fragments = {
+      {0, {{0, 0}, {0, 3}}, 1, Codec::kNone, {}, {}},
+      {1, {{0, 0}, {4, 2}}, 0, Codec::kNone, {5, 6}, {{4096, 32, 17}}},
+      {1, {{0, 2}, {4, 4}}, 1, Codec::kNone, {7, 8}, {{4096, 64, 18}}}};
   table.step = 7;
   table.parts = {{0, 8192, {1, 2}}, {1, 8192, {3, 4}}};
   table.state = "{}";
@@ -80,7 +81,16 @@ INSTANTIATE_TEST_SUITE_P(
         Change{"outside its shape",
                [](Table& x) { x.fragments[1].box.extent[0] = kHuge; }},
         Change{"is empty", [](Table& x) { x.fragments[1].box.extent[1] = 0; }},
-        Change{"checksums", [](Table& x) { x.fragments[1].checksums = {}; }},
+        Change{"has 0 blocks, expected 1",
+               [](Table& x) { x.fragments[1].blocks.clear(); }},
+        Change{"do not fit its box",
+               [](Table& x) { x.fragments[1].blocks[0].stored_bytes = 31; }},
+        Change{"codec 2",
+               [](Table& x) { x.fragments[1].codec = static_cast<Codec>(2); }},
+        Change{"fingerprint",
+               [](Table& x) {
+                 x.fragments[1].fingerprint.high = kFingerprintModulus;
+               }},
         Change{"out of order",
                [](Table& x) { std::swap(x.fragments[1], x.fragments[2]); }},
         Change{"listed twice",
@@ -88,21 +98,29 @@ INSTANTIATE_TEST_SUITE_P(
         Change{"has no fragment", [](Table& x) { x.fragments.resize(1); }},
         Change{"not listed", [](Table& x) { x.fragments[1].part = 2; }},
         Change{"outside the file",
-               [](Table& x) { x.fragments[1].offset_bytes = 8192 - 31; }},
+               [](Table& x) {
+                 x.fragments[1].blocks[0].offset_bytes = 8192 - 31;
+               }},
         Change{"outside the file",
-               [](Table& x) { x.fragments[1].offset_bytes = 4095; }},
+               [](Table& x) { x.fragments[1].blocks[0].offset_bytes = 4095; }},
         Change{"outside the file",
-               [](Table& x) { x.fragments[1].offset_bytes = kHuge; }},
+               [](Table& x) { x.fragments[1].blocks[0].offset_bytes = kHuge; }},
         Change{"shares bytes",
                [](Table& x) {
                  x.fragments[1].part = 1;
-                 x.fragments[1].offset_bytes = 4096 + 63;
+                 x.fragments[1].blocks[0].offset_bytes = 4096 + 63;
                }},
         Change{"listed after",
                [](Table& x) { std::swap(x.parts[0], x.parts[1]); }},
         Change{"nothing holds",
-               [](Table& x) { x.fragments[2].box.extent[1] = 3; }},
-        Change{"overlap", [](Table& x) { x.fragments[1].box.extent[1] = 3; }}));
+               [](Table& x) {
+                 x.fragments[2].box.extent[1] = 3;
+                 x.fragments[2].blocks[0].stored_bytes = 48;
+               }},
+        Change{"overlap", [](Table& x) {
+                 x.fragments[1].box.extent[1] = 3;
+                 x.fragments[1].blocks[0].stored_bytes = 48;
+               }}));
 
 TEST(DecodeIndexTable, RefusesEveryTruncationAndExtension) {
   const std::string bytes = EncodeTable(IndexTable());
@@ -135,13 +153,11 @@ TEST(DecodeIndexTable, SurvivesRandomDamage) {
 
 TEST(DecodePartTable, RefusesAnIndexAndForeignFragments) {
   Table table = IndexTable();
-  EXPECT_THAT(DecodePartTable(AsBytes(EncodeTable(table)), 0, 8192),
+  EXPECT_THAT(DecodePartTable(AsBytes(EncodeTable(table)), 8192),
               StatusIs(kDataLoss, HasSubstr("index")));
-  table.step = 0;
   table.parts.clear();
-  table.state.clear();
   table.record.clear();
-  EXPECT_THAT(DecodePartTable(AsBytes(EncodeTable(table)), 0, 8192),
+  EXPECT_THAT(DecodePartTable(AsBytes(EncodeTable(table)), 8192),
               StatusIs(kDataLoss, HasSubstr("part 1")));
 }
 

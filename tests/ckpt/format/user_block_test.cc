@@ -10,7 +10,7 @@ namespace {
 using ::testing::HasSubstr;
 
 UserBlock Block() {
-  return {FileRole::kPart, 12, 100'000, 5000, 300, 0x1234, {5, 6}};
+  return {FileRole::kPart, 100'000, 5000, 300, 0x1234, {5, 6}};
 }
 
 TEST(UserBlock, DecodesToWhatWasEncoded) {
@@ -44,13 +44,13 @@ TEST(UserBlock, RefusesATableOutsideTheFile) {
 
 TEST(UserBlock, SaysThatANewerVersionIsOne) {
   std::string bytes = EncodeUserBlock(Block());
-  bytes[8] = 1;
+  bytes[8] = 2;
   Encoder checksum;
   checksum.PutU64(Checksum64(AsBytes(bytes).first(4088)));
   bytes.replace(4088, 8, checksum.bytes());
   EXPECT_THAT(DecodeUserBlock(AsBytes(bytes)),
               StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("format version 1")));
+                       HasSubstr("format version 2")));
 }
 
 }  // namespace

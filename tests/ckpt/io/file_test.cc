@@ -3,7 +3,10 @@
 
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "ckpt/core/coding.h"
+#include "ckpt/io/system_calls.h"
 #include "tests/ckpt/sample.h"
 #include "tests/testutil/status_matchers.h"
 
@@ -48,6 +51,51 @@ TEST(File, ReportsAFullDisk) {
   EXPECT_THAT(full.WriteAt(0, AsBytes("x")),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        HasSubstr("No space left")));
+}
+
+// Knows no fallocate, as NFS of old.
+class WithoutAllocate : public SystemCalls {
+ public:
+  int FAllocate(int, int64_t) override {
+    errno = EOPNOTSUPP;
+    return -1;
+  }
+};
+
+TEST(Allocate, GrowsTheFileAndKeepsWhatIsThere) {
+  for (const bool has_allocate : {true, false}) {
+    const TempDir dir;
+    const std::string path = JoinPath(dir.path(), "f");
+    SystemCalls kernel;
+    WithoutAllocate old_kernel;
+    const ScopedSystemCalls scope(has_allocate ? kernel : old_kernel);
+    ASSERT_OK_AND_ASSIGN(const File file, File::Create(path));
+    ASSERT_OK(file.WriteAt(0, AsBytes("hello")));
+    ASSERT_OK(file.Allocate(3));
+    EXPECT_EQ(ReadFile(path), "hello");
+    ASSERT_OK(file.Allocate(7));
+    EXPECT_EQ(ReadFile(path), std::string("hello\0\0", 7));
+  }
+}
+
+TEST(LinkFile, GivesASecondNameAndReplacesNothing) {
+  const TempDir dir;
+  const std::string a = JoinPath(dir.path(), "a");
+  const std::string b = JoinPath(dir.path(), "b");
+  WriteFile(a, "text");
+  ASSERT_OK(LinkFile(a, b));
+  EXPECT_THAT(LinkFile(a, b), StatusIs(absl::StatusCode::kAlreadyExists,
+                                       HasSubstr("cannot link " + a)));
+  ASSERT_OK(RemoveTree(a));
+  EXPECT_EQ(ReadFile(b), "text");
+}
+
+TEST(FreeBytes, IsKnownForADirectoryAndNotForNone) {
+  const TempDir dir;
+  ASSERT_OK_AND_ASSIGN(const int64_t free_bytes, FreeBytes(dir.path()));
+  EXPECT_GT(free_bytes, 0);
+  EXPECT_THAT(FreeBytes(JoinPath(dir.path(), "none")),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("none")));
 }
 
 TEST(MakeDirectories, MakesWhatIsMissingAndAcceptsWhatIsThere) {

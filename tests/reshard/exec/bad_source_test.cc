@@ -1,5 +1,6 @@
 // Sources that reshard must refuse, leaving nothing behind.
 // SPDX-License-Identifier: Apache-2.0
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -55,19 +56,23 @@ class BadSourceTest : public ::testing::Test {
   void WriteSource(
       const std::vector<ckpt::FragmentSpec>& specs,
       const std::string& state = StateText(SampleState(LlamaModel())),
-      const std::string& record = StateText(SampleRecord({}))) {
+      const std::string& record = StateText(SampleRecord({})),
+      const std::function<void(ckpt::Table&)>& change = [](ckpt::Table&) {}) {
     ASSERT_OK_AND_ASSIGN(const std::string step_dir,
                          ckpt::BeginCheckpoint(Path("source"), 3));
-    ASSERT_OK_AND_ASSIGN(const auto writer,
-                         ckpt::PartWriter::Create(step_dir, 0, specs));
+    ASSERT_OK_AND_ASSIGN(
+        const auto writer,
+        ckpt::PartWriter::Create(step_dir, 0, {3, state}, specs));
     for (size_t i = 0; i < specs.size(); ++i) {
       const std::vector<std::byte> zeros(ckpt::NumElements(specs[i].box) *
                                          ckpt::ItemSize(specs[i].dtype));
-      ASSERT_OK(writer->Append(static_cast<int64_t>(i), zeros));
+      if (zeros.empty()) continue;
+      ASSERT_OK(writer->WriteBlock(static_cast<int64_t>(i), 0, zeros));
     }
     ASSERT_OK_AND_ASSIGN(ckpt::PartReceipt receipt, writer->Close());
-    ASSERT_OK(ckpt::CommitCheckpoint(Path("source"), 3, {std::move(receipt)},
-                                     state, record, false));
+    change(receipt.table);
+    ASSERT_OK(ckpt::CommitCheckpoint(Path("source"), {3, state},
+                                     {std::move(receipt)}, record, false));
   }
 
   // Changes one bit of a part, in the middle of a fragment.
@@ -82,7 +87,7 @@ class BadSourceTest : public ::testing::Test {
       const ckpt::Fragment& fragment = reader->Fragments(tensor).back();
       file = ckpt::JoinPath(reader->directory(),
                             ckpt::PartFileName(fragment.part));
-      at = fragment.offset_bytes +
+      at = fragment.blocks.front().offset_bytes +
            ckpt::FragmentBytes(reader->table(), fragment) / 2;
     }
     std::string bytes = ckpt::ReadFile(file);
@@ -101,6 +106,21 @@ TEST_F(BadSourceTest, WithOneFlippedBitIsDataLossThatNamesTensorAndFile) {
               StatusIs(absl::StatusCode::kDataLoss,
                        AllOf(HasSubstr("layers.2.mlp.up.weight"),
                              HasSubstr("exp_avg_sq"), HasSubstr("part-0000"))));
+}
+
+// What is written is not what the source says it holds.
+TEST_F(BadSourceTest, WithAFingerprintOfOtherValuesIsNotPublished) {
+  const std::vector<ckpt::FragmentSpec> specs = Specs(LlamaModel());
+  WriteSource(
+      specs, StateText(SampleState(LlamaModel())), StateText(SampleRecord({})),
+      [](ckpt::Table& table) { table.fragments[5].fingerprint.low += 1; });
+  const absl::Status status = Reshard();
+  ASSERT_OK_AND_ASSIGN(const auto source,
+                       ckpt::Reader::Open(StepOf(Path("source"))));
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr(Describe(source->table().tensors[5]))));
+  EXPECT_FALSE(ckpt::Exists(Path("out")).value());
 }
 
 TEST_F(BadSourceTest, ThatIsWholeIsTaken) {

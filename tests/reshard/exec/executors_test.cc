@@ -62,15 +62,17 @@ void LoadAndCheck(const ckpt::Reader& reader, const ModelConfig& model,
   for (int64_t rank = 0; rank < layout.world_size(); ++rank) {
     const RankState state = MakeRankState(model, layout, rank);
     Memory memory(state);
-    ASSERT_OK(LoadPieces(reader, tensors, state.pieces,
-                         [&memory](const Piece& piece, int64_t role) {
-                           return memory.At(piece, role);
-                         }));
+    ASSERT_OK_AND_ASSIGN(const auto reads,
+                         PlanLoad(reader, tensors, state.pieces,
+                                  [&memory](const Piece& piece, int64_t role) {
+                                    return memory.At(piece, role);
+                                  }));
+    ASSERT_OK(reader.Read(reads));
     ExpectSynthValues(model, state, memory);
   }
 }
 
-TEST(LoadPieces, PutsEveryValueInItsPlaceFromAnyLayoutIntoAnyOther) {
+TEST(PlanLoad, PutsEveryValueInItsPlaceFromAnyLayoutIntoAnyOther) {
   for (uint32_t seed = 500; seed < 508; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
@@ -86,7 +88,7 @@ TEST(LoadPieces, PutsEveryValueInItsPlaceFromAnyLayoutIntoAnyOther) {
   }
 }
 
-TEST(LoadPieces, WorksForBothFamiliesOverEveryAxis) {
+TEST(PlanLoad, WorksForBothFamiliesOverEveryAxis) {
   const std::vector<Layout> layouts = {
       {},
       {.tensor = 4},
@@ -103,7 +105,7 @@ TEST(LoadPieces, WorksForBothFamiliesOverEveryAxis) {
   }
 }
 
-TEST(ReadBoxes, RefusesABoxBeyondTheTensor) {
+TEST(AppendReads, RefusesABoxBeyondTheTensor) {
   const ckpt::TempDir directory;
   const std::string run_dir = ckpt::JoinPath(directory.path(), "run");
   ASSERT_OK(WriteSynth(run_dir, GptModel(), {}));
@@ -113,9 +115,9 @@ TEST(ReadBoxes, RefusesABoxBeyondTheTensor) {
   std::vector<float> values(8);
   const BoxBuffer buffer = {{{10}, {8}},
                             reinterpret_cast<std::byte*>(values.data())};
-  ckpt::ReadScratch scratch;
+  std::vector<ckpt::FragmentRead> reads;
   EXPECT_THAT(
-      ReadBoxes(*reader, tensor, {&buffer, 1}, scratch),
+      AppendReads(*reader, tensor, {&buffer, 1}, reads),
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("final_norm.bias")));
 }
 
@@ -128,6 +130,7 @@ absl::Status SaveFromMemory(const ckpt::Reader& source,
   absl::StatusOr<std::string> step_dir =
       ckpt::BeginCheckpoint(run_dir, source.step());
   if (!step_dir.ok()) return step_dir.status();
+  const ckpt::CheckpointId id = {source.step(), StateText(SampleState(model))};
   std::vector<ckpt::PartReceipt> receipts;
   for (int64_t rank = 0; rank < layout.world_size(); ++rank) {
     const RankState state = MakeRankState(model, layout, rank);
@@ -135,17 +138,19 @@ absl::Status SaveFromMemory(const ckpt::Reader& source,
     const auto at = [&memory](const Piece& piece, int64_t role) {
       return memory.At(piece, role);
     };
-    absl::Status status = LoadPieces(source, tensors, state.pieces, at);
+    const auto reads = PlanLoad(source, tensors, state.pieces, at);
+    if (!reads.ok()) return reads.status();
+    const absl::Status status = source.Read(*reads);
     if (!status.ok()) return status;
-    auto receipt = WritePartFromMemory(*step_dir, rank, tensors, items[rank],
-                                       state.pieces, at);
+    auto receipt = WritePartFromMemory(*step_dir, rank, id, tensors,
+                                       items[rank], state.pieces, at);
     if (!receipt.ok()) return receipt.status();
     EXPECT_EQ(receipt->has_value(), !items[rank].empty());
     if (receipt->has_value()) receipts.push_back(**std::move(receipt));
   }
-  return ckpt::CommitCheckpoint(
-      run_dir, source.step(), receipts, StateText(SampleState(model)),
-      StateText(SampleRecord(layout)), /*replace_existing=*/false);
+  return ckpt::CommitCheckpoint(run_dir, id, receipts,
+                                StateText(SampleRecord(layout)),
+                                /*replace_existing=*/false);
 }
 
 TEST(WritePartFromMemory, GivesTheBytesOfACheckpointWrittenFromFiles) {

@@ -30,11 +30,10 @@ class Pair {
                const Layout& layout) {
     ASSERT_OK_AND_ASSIGN(const auto source,
                          ckpt::Reader::Open(StepOf(Path(from))));
-    const int64_t buffer_bytes =
-        Uniform(random_, 0, 1) == 0 ? Uniform(random_, 1, 500) : 1 << 20;
+    const int64_t slab_bytes = Uniform(random_, 16, 256) << 10;
     ASSERT_OK_AND_ASSIGN(const ReshardReport report,
                          ReshardCheckpoint(*source, Path(to), layout,
-                                           {.buffer_bytes = buffer_bytes}));
+                                           {.slab_bytes = slab_bytes}));
     EXPECT_OK(report.proof);
     const std::string direct = to + "-direct";
     ASSERT_OK(WriteSynth(Path(direct), model_, layout));

@@ -34,9 +34,9 @@ class ReshardTest : public ::testing::Test {
 
   absl::StatusOr<ReshardReport> Run(const std::string& name,
                                     const Layout& layout = kTo,
-                                    int64_t buffer_bytes = 1 << 20) {
+                                    int64_t slab_bytes = 1 << 20) {
     return ReshardCheckpoint(*source_, Path(name), layout,
-                             {.buffer_bytes = buffer_bytes});
+                             {.slab_bytes = slab_bytes});
   }
 
   const ckpt::TempDir directory_;
@@ -69,9 +69,9 @@ TEST_F(ReshardTest, KeepsTheStateAndAllOfTheRecordButTheLayout) {
   EXPECT_EQ(state.record, SampleRecord(kTo));
 }
 
-TEST_F(ReshardTest, GivesTheSameBytesWithAnyBuffer) {
+TEST_F(ReshardTest, GivesTheSameBytesWithAnySlab) {
   ASSERT_OK(Run("large", kTo, 16 << 20));
-  for (const int64_t bytes : {200, 1 << 10, 12345}) {
+  for (const int64_t bytes : {16 << 10, 20 << 10, 123456}) {
     const std::string name = std::to_string(bytes);
     ASSERT_OK(Run(name, kTo, bytes));
     EXPECT_TRUE(Snapshot(Path(name)) == Snapshot(Path("large"))) << bytes;
@@ -97,7 +97,7 @@ TEST_F(ReshardTest, MakesMissingDirectoriesAndTakesATrailingSlash) {
   EXPECT_OK(ckpt::Reader::Open(StepOf(Path("x/y/out"))));
 }
 
-TEST_F(ReshardTest, ProgressRisesToTheTotalOfWritingAndReadingBack) {
+TEST_F(ReshardTest, ProgressRisesToTheTotal) {
   int64_t last = 0;
   int64_t last_total = -1;
   const auto watch = [&](int64_t done, int64_t total) {
@@ -109,36 +109,9 @@ TEST_F(ReshardTest, ProgressRisesToTheTotalOfWritingAndReadingBack) {
   ASSERT_OK_AND_ASSIGN(
       const ReshardReport report,
       ReshardCheckpoint(*source_, Path("out"), kTo,
-                        {.buffer_bytes = 1000, .progress = watch}));
+                        {.slab_bytes = 16 << 10, .progress = watch}));
   EXPECT_EQ(last, last_total);
-  EXPECT_EQ(last_total, 2 * report.payload_bytes);
-}
-
-TEST_F(ReshardTest, PublishesNothingThatDoesNotReadBackEqual) {
-  std::string part;
-  bool damaged = false;
-  const auto damage = [&](int64_t done, int64_t total) {
-    if (damaged || 2 * done <= total) return;
-    damaged = true;  // all is written, the first slab has been compared
-    ASSERT_OK_AND_ASSIGN(const auto copy,
-                         ckpt::Reader::Open(StepOf(Path("out.partial"))));
-    // The last fragment is compared last.
-    const ckpt::Fragment& fragment = copy->table().fragments.back();
-    part = ckpt::PartFileName(fragment.part);
-    const std::string path = ckpt::JoinPath(copy->directory(), part);
-    std::string bytes = ckpt::ReadFile(path);
-    bytes[fragment.offset_bytes] ^= 1;
-    ckpt::WriteFile(path, bytes);
-  };
-  ASSERT_OK_AND_ASSIGN(
-      const ReshardReport report,
-      ReshardCheckpoint(*source_, Path("out"), kTo, {.progress = damage}));
-  EXPECT_TRUE(damaged);
-  EXPECT_THAT(report.proof,
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr(part)));
-  ASSERT_OK_AND_ASSIGN(const auto names,
-                       ckpt::ListDirectory(directory_.path()));
-  EXPECT_THAT(names, ::testing::ElementsAre("source"));
+  EXPECT_EQ(last_total, report.payload_bytes);
 }
 
 TEST_F(ReshardTest, OrdersTwelveShardsByNumber) {

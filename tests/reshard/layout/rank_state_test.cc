@@ -13,43 +13,6 @@
 namespace shardshift::reshard {
 namespace {
 
-using ::testing::ElementsAre;
-
-TEST(FlatRangeToBoxes, GivesFewBoxesWhoseElementsAreTheRangeInOrder) {
-  std::mt19937 random(11);
-  for (int round = 0; round < 3000; ++round) {
-    const ckpt::Box box = RandomBox(4, random);
-    const int64_t total = ckpt::NumElements(box);
-    const int64_t begin = Uniform(random, 0, total);
-    const Range range = {begin, Uniform(random, begin, total)};
-    const std::vector<ckpt::Box> boxes = FlatRangeToBoxes(box, range);
-    EXPECT_LE(static_cast<int64_t>(boxes.size()),
-              std::max<int64_t>(1, 2 * box.ndim() - 1));
-    std::vector<int64_t> elements;
-    for (const ckpt::Box& part : boxes) {
-      EXPECT_GT(ckpt::NumElements(part), 0);
-      const std::vector<int64_t> more = ElementsOf(box, part);
-      elements.insert(elements.end(), more.begin(), more.end());
-    }
-    ASSERT_EQ(static_cast<int64_t>(elements.size()), range.size());
-    for (int64_t i = 0; i < range.size(); ++i) {
-      ASSERT_EQ(elements[i], range.begin + i) << ckpt::ToString(box);
-    }
-  }
-}
-
-TEST(FlatRangeToBoxes, CutsAMatrixIntoTailRowsAndHead) {
-  EXPECT_THAT(FlatRangeToBoxes({{2, 0}, {5, 10}}, {7, 33}),
-              ElementsAre(ckpt::Box{{2, 7}, {1, 3}}, ckpt::Box{{3, 0}, {2, 10}},
-                          ckpt::Box{{5, 0}, {1, 3}}));
-}
-
-TEST(FlatRangeToBoxes, KeepsAWholeBoxWhole) {
-  const ckpt::Box box = {{1, 2, 3}, {4, 5, 6}};
-  EXPECT_THAT(FlatRangeToBoxes(box, {0, 120}), ElementsAre(box));
-  EXPECT_THAT(FlatRangeToBoxes({}, {0, 1}), ElementsAre(ckpt::Box{}));
-}
-
 // The flat buffer of a rank as labels.
 std::vector<Label> BufferLabels(const ModelConfig& model, const Layout& layout,
                                 int64_t rank, const RankState& state) {

@@ -1,0 +1,36 @@
+// One block of payload, between its file and memory.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_CKPT_BLOCK_IO_H_
+#define SHARDSHIFT_CKPT_BLOCK_IO_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "ckpt/format/table.h"
+#include "ckpt/io/aligned_buffer.h"
+#include "ckpt/io/file.h"
+
+namespace shardshift::ckpt {
+
+// The elements of a fragment that block `block` holds: a range of the
+// row-major order of its box.
+struct ElementRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+ElementRange BlockElements(const Table& table, const Fragment& fragment,
+                           int64_t block);
+
+// Reads a block from its part file and verifies it. Gives its values, which
+// lie in `buffer`. Errors: DataLoss, naming file, tensor and offset.
+absl::StatusOr<std::span<const std::byte>> ReadBlock(const File& file,
+                                                     const Table& table,
+                                                     const Fragment& fragment,
+                                                     int64_t block,
+                                                     StagingBuffer& buffer);
+
+}  // namespace shardshift::ckpt
+
+#endif  // SHARDSHIFT_CKPT_BLOCK_IO_H_
