@@ -23,8 +23,14 @@ struct ElementRange {
 ElementRange BlockElements(const Table& table, const Fragment& fragment,
                            int64_t block);
 
-// Reads a block from its part file and verifies it. Gives its values, which
-// lie in `buffer`. Errors: DataLoss, naming file, tensor and offset.
+// Reads a block from its part file, as it is stored there, and verifies it.
+// Gives its bytes, which lie in `buffer`.
+// Errors: DataLoss, naming file, tensor and offset.
+absl::StatusOr<std::span<const std::byte>> ReadStoredBlock(
+    const File& file, const Table& table, const Fragment& fragment,
+    int64_t block, StagingBuffer& buffer);
+
+// The same, taken out of its codec: gives the block's values.
 absl::StatusOr<std::span<const std::byte>> ReadBlock(const File& file,
                                                      const Table& table,
                                                      const Fragment& fragment,

@@ -1,15 +1,11 @@
 // Publishing a checkpoint: everything is durable under another name before
 // one rename makes it visible.
 // SPDX-License-Identifier: Apache-2.0
-#include <map>
-#include <utility>
-
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "ckpt/core/coding.h"
+#include "absl/strings/strip.h"
 #include "ckpt/core/status_macros.h"
-#include "ckpt/format/table_builder.h"
 #include "ckpt/hdf5/index_file.h"
+#include "ckpt/index_writer.h"
 #include "ckpt/run_dir.h"
 #include "ckpt/writer.h"
 
@@ -24,20 +20,6 @@ std::string PartialPath(const std::string& run_dir, int64_t step) {
   return StepPath(run_dir, step) + ".partial";
 }
 
-// Whether a directory holds nothing but files a save writes. Such a one is
-// ours to remove at whatever instant a save was killed.
-absl::StatusOr<bool> HoldsOnlyOurFiles(const std::string& path) {
-  SS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                      ListDirectory(path));
-  for (const std::string& name : names) {
-    const bool is_ours =
-        name == kIndexFileName ||
-        (absl::StartsWith(name, "part-") && absl::EndsWith(name, ".h5"));
-    if (!is_ours) return false;
-  }
-  return true;
-}
-
 // AlreadyExists if something is at `path` that no save has written.
 absl::Status CheckOurs(const std::string& path) {
   const absl::StatusOr<bool> is_ours = HoldsOnlyOurFiles(path);
@@ -48,32 +30,22 @@ absl::Status CheckOurs(const std::string& path) {
                    "checkpoint; move it away"));
 }
 
-absl::StatusOr<Table> MergeReceipts(const CheckpointId& id,
-                                    const std::vector<PartReceipt>& receipts) {
-  TableBuilder builder;
-  std::map<int64_t, Part> parts;
-  for (const PartReceipt& receipt : receipts) {
-    if (CheckpointId{receipt.table.step, receipt.table.state} != id) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("part ", receipt.part.number, " is of step ",
-                       receipt.table.step, " or of another state than step ",
-                       id.step, ", which is to be committed"));
+// Removes what stopped saves of any step have left, as their steps may never
+// be saved again and their bytes fill the disk.
+absl::Status RemoveLeftovers(const std::string& run_dir) {
+  SS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                      ListDirectory(run_dir));
+  for (const std::string& name : names) {
+    absl::string_view step_name = name;
+    if (!absl::ConsumeSuffix(&step_name, ".partial") ||
+        !ParseStepName(step_name)) {
+      continue;
     }
-    if (!parts.try_emplace(receipt.part.number, receipt.part).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("part ", receipt.part.number, " is given twice"));
-    }
-    for (Fragment fragment : receipt.table.fragments) {
-      const Tensor& tensor = receipt.table.tensors[fragment.tensor];
-      fragment.part = receipt.part.number;
-      SS_RETURN_IF_ERROR(builder.Add(tensor, std::move(fragment)));
-    }
+    const std::string path = JoinPath(run_dir, name);
+    const absl::StatusOr<bool> is_ours = HoldsOnlyOurFiles(path);
+    if (is_ours.ok() && *is_ours) SS_RETURN_IF_ERROR(RemoveTree(path));
   }
-  Table table = builder.Build().first;
-  table.step = id.step;
-  table.state = id.state;
-  for (const auto& [number, part] : parts) table.parts.push_back(part);
-  return table;
+  return absl::OkStatus();
 }
 
 // The part files are the ones of the receipts.
@@ -93,44 +65,6 @@ absl::Status CheckPartFiles(const std::string& directory,
   return absl::OkStatus();
 }
 
-// The values of the 0-d tensors, read back from their parts.
-absl::StatusOr<std::map<int64_t, std::string>> ReadScalars(
-    const std::string& directory, const Table& table) {
-  std::map<int64_t, std::string> scalars;
-  for (const Fragment& fragment : table.fragments) {
-    if (!fragment.box.start.empty()) continue;
-    SS_ASSIGN_OR_RETURN(
-        const File file,
-        File::OpenForRead(JoinPath(directory, PartFileName(fragment.part))));
-    std::string value(static_cast<size_t>(FragmentBytes(table, fragment)),
-                      '\0');
-    const Block& block = fragment.blocks.front();
-    SS_RETURN_IF_ERROR(file.ReadAt(
-        block.offset_bytes,
-        std::as_writable_bytes(std::span(value.data(), value.size()))));
-    if (Checksum64(AsBytes(value)) != block.checksum) {
-      return absl::DataLossError(
-          absl::StrCat(file.path(), " ", Describe(table, fragment), " at byte ",
-                       block.offset_bytes, ": checksum differs"));
-    }
-    scalars.emplace(fragment.tensor, std::move(value));
-  }
-  return scalars;
-}
-
-absl::Status WriteIndex(const std::string& directory, const Table& table) {
-  SS_ASSIGN_OR_RETURN(const auto scalars, ReadScalars(directory, table));
-  const std::string path = JoinPath(directory, kIndexFileName);
-  SS_ASSIGN_OR_RETURN(FileLayout layout, LayOutIndexFile(path, table, scalars));
-  SS_ASSIGN_OR_RETURN(const File file, File::Create(path));
-  const UserBlock user_block = {
-      .role = FileRole::kIndex,
-      .table_offset_bytes = layout.table_offset_bytes};
-  return SealFile(file, std::move(layout.image), user_block, EncodeTable(table),
-                  {})
-      .status();
-}
-
 }  // namespace
 
 absl::StatusOr<std::string> BeginCheckpoint(const std::string& run_dir,
@@ -138,12 +72,13 @@ absl::StatusOr<std::string> BeginCheckpoint(const std::string& run_dir,
   SS_RETURN_IF_ERROR(MakeDirectories(run_dir));
   const std::string partial = PartialPath(run_dir, step);
   SS_ASSIGN_OR_RETURN(const bool has_leftover, Exists(partial));
-  if (has_leftover) {
-    SS_RETURN_IF_ERROR(CheckOurs(partial));
-    SS_RETURN_IF_ERROR(RemoveTree(partial));
-  }
-  SS_RETURN_IF_ERROR(MakeDirectories(partial));
-  return partial;
+  if (has_leftover) SS_RETURN_IF_ERROR(CheckOurs(partial));
+  SS_RETURN_IF_ERROR(RemoveLeftovers(run_dir));
+  const absl::Status made = MakeDirectories(partial);
+  if (made.ok()) return partial;
+  // It may be there and not durable.
+  RemoveTree(partial).IgnoreError();
+  return made;
 }
 
 absl::Status CommitCheckpoint(const std::string& run_dir,
@@ -158,11 +93,10 @@ absl::Status CommitCheckpoint(const std::string& run_dir,
   }
   if (target_exists) SS_RETURN_IF_ERROR(CheckOurs(target));
 
-  SS_ASSIGN_OR_RETURN(Table table, MergeReceipts(id, receipts));
-  table.record = std::string(record);
-  SS_RETURN_IF_ERROR(CheckIndexTable(table));
+  SS_ASSIGN_OR_RETURN(const Table table, MergeReceipts(id, receipts, record));
   SS_RETURN_IF_ERROR(CheckPartFiles(partial, table.parts));
-  SS_RETURN_IF_ERROR(WriteIndex(partial, table));
+  SS_RETURN_IF_ERROR(
+      WriteIndex(partial, kIndexFileName, table, kMaxViewedFragments));
   SS_RETURN_IF_ERROR(SyncDirectory(partial));
 
   SS_RETURN_IF_ERROR(target_exists ? Exchange(partial, target)

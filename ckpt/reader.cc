@@ -26,6 +26,13 @@ absl::StatusOr<File> OpenListed(const std::string& path) {
       absl::StrCat(path, " is missing, but the index lists it"));
 }
 
+absl::StatusOr<File> LockForReading(const std::string& step_dir) {
+  absl::StatusOr<File> lock = LockDirectory(step_dir, Lock::kShared);
+  if (!absl::IsFailedPrecondition(lock.status())) return lock;
+  return absl::FailedPreconditionError(
+      absl::StrCat(step_dir, " is being deleted"));
+}
+
 absl::Status CheckNoPartMissing(const std::string& directory,
                                 const std::vector<Part>& parts) {
   std::vector<std::string> missing;
@@ -38,17 +45,6 @@ absl::Status CheckNoPartMissing(const std::string& directory,
   return absl::DataLossError(
       absl::StrCat(directory, " lacks ", missing.size(), " of ", parts.size(),
                    " parts: ", absl::StrJoin(missing, ", ")));
-}
-
-// A directory named after a step holds that step.
-absl::Status CheckStepName(const std::string& directory, int64_t step) {
-  const size_t end = directory.find_last_not_of('/') + 1;
-  const size_t begin = directory.rfind('/', end - 1) + 1;
-  const absl::string_view name(directory.data() + begin, end - begin);
-  const std::optional<int64_t> named = ParseStepName(name);
-  if (!named || *named == step) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(directory, " holds step ", step,
-                                          "; rename it to ", StepName(step)));
 }
 
 // A block that some reads want.
@@ -159,8 +155,9 @@ absl::StatusOr<File> OpenPart(const std::string& step_dir, const Part& part) {
   return file;
 }
 
-Reader::Reader(std::string directory, Table table, int64_t total_bytes)
-    : directory_(std::move(directory)),
+Reader::Reader(File lock, Table table, int64_t total_bytes)
+    : lock_(std::move(lock)),
+      directory_(lock_.path()),
       table_(std::move(table)),
       first_fragment_(table_.tensors.size() + 1,
                       static_cast<int64_t>(table_.fragments.size())),
@@ -172,6 +169,7 @@ Reader::Reader(std::string directory, Table table, int64_t total_bytes)
 
 absl::StatusOr<std::unique_ptr<Reader>> Reader::Open(
     const std::string& step_dir) {
+  SS_ASSIGN_OR_RETURN(File lock, LockForReading(step_dir));
   SS_ASSIGN_OR_RETURN(Table table, ReadIndexTable(step_dir));
   SS_RETURN_IF_ERROR(CheckNoPartMissing(step_dir, table.parts));
   SS_ASSIGN_OR_RETURN(const File index,
@@ -182,7 +180,7 @@ absl::StatusOr<std::unique_ptr<Reader>> Reader::Open(
     total_bytes += part.file_bytes;
   }
   return std::unique_ptr<Reader>(
-      new Reader(step_dir, std::move(table), total_bytes));
+      new Reader(std::move(lock), std::move(table), total_bytes));
 }
 
 absl::StatusOr<int64_t> Reader::FindTensor(absl::string_view name,

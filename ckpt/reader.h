@@ -40,12 +40,14 @@ struct FragmentRead {
   Box dst_box;
 };
 
-// Const methods may be called from several threads at once.
+// Keeps a shared lock on its directory, so that nobody deletes it. Const
+// methods may be called from several threads at once.
 class Reader {
  public:
   // Opens a step directory: checks the index (user block and table) and that
   // each part is there, of the right size, and the one the index was written
-  // with. Errors: NotFound without an index; DataLoss for damage.
+  // with. Errors: NotFound without an index; DataLoss for damage;
+  // FailedPrecondition while somebody deletes it.
   static absl::StatusOr<std::unique_ptr<Reader>> Open(
       const std::string& step_dir);
 
@@ -79,9 +81,11 @@ class Reader {
                           std::byte* dst) const;
 
  private:
-  Reader(std::string directory, Table table, int64_t total_bytes);
+  Reader(File lock, Table table, int64_t total_bytes);
 
   absl::StatusOr<std::shared_ptr<const File>> PartFile(int64_t part) const;
+
+  File lock_;
   std::string directory_;
   Table table_;
   std::vector<int64_t> first_fragment_;  // by tensor, and one past the last

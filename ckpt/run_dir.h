@@ -5,23 +5,50 @@
 #define SHARDSHIFT_CKPT_RUN_DIR_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "ckpt/io/file.h"
 
 namespace shardshift::ckpt {
 
+class Reader;
+
 // The name of a checkpoint's index in its directory.
 inline constexpr char kIndexFileName[] = "index.h5";
+// Of an index that is being made anew.
+inline constexpr char kPartialIndexFileName[] = "index.h5.partial";
+
+// Added to the name of a step that is being deleted.
+inline constexpr char kDeletedSuffix[] = ".deleted";
 
 // "step-00000010".
 std::string StepName(int64_t step);
 
 // The step of a whole name, or nullopt: "step-00000010.partial" is none.
 std::optional<int64_t> ParseStepName(absl::string_view name);
+
+// A directory named after a step holds that step. Errors: DataLoss.
+absl::Status CheckStepName(const std::string& directory, int64_t step);
+
+// The number of a part file's whole name, or nullopt.
+std::optional<int64_t> ParsePartFileName(absl::string_view name);
+
+// Whether `path`, which need not exist, is `directory` or below it, whatever
+// the links on the way.
+bool LiesWithin(const std::string& path, const std::string& directory);
+
+// Whether a directory holds nothing but files that we write into a step.
+absl::StatusOr<bool> HoldsOnlyOurFiles(const std::string& path);
+
+// Takes the right to save into a run directory, which is made if need be,
+// until the File is gone. Errors: FailedPrecondition if another run has it.
+absl::StatusOr<File> LockRun(const std::string& run_dir);
 
 struct StepEntry {
   int64_t step = 0;
@@ -37,11 +64,13 @@ struct ResolvedCheckpoint {
   int64_t step = 0;
   // Empty, or a line for the user: which newer steps do not open, and why.
   std::string note;
+  std::shared_ptr<const Reader> reader;  // of step_dir
 };
 
 // `path` itself if it is a step directory that opens, else the newest step of
 // run directory `path` that does. Errors: NotFound if there is no checkpoint;
-// if there are some and none opens, the error of the newest.
+// FailedPrecondition if `path` is no directory; if there are checkpoints and
+// none opens, the error of the newest.
 absl::StatusOr<ResolvedCheckpoint> ResolveCheckpoint(const std::string& path);
 
 }  // namespace shardshift::ckpt

@@ -2,6 +2,7 @@
 #include "ckpt/verify.h"
 
 #include <map>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -72,38 +73,73 @@ std::vector<PayloadBlock> BlocksOf(const Table& table) {
   return blocks;
 }
 
+// Of the part files: all that is to be checked.
+int64_t BytesOfParts(const Table& index, bool deep) {
+  int64_t num_bytes = 0;
+  for (const Part& part : index.parts) num_bytes += part.file_bytes;
+  if (deep) return num_bytes;
+  for (const Fragment& fragment : index.fragments) {
+    for (const Block& block : fragment.blocks) num_bytes -= block.stored_bytes;
+  }
+  return num_bytes;
+}
+
 class Verifier {
  public:
-  Verifier(const std::string& step_dir,
-           absl::FunctionRef<void(const Fault&)> fn)
-      : step_dir_(step_dir), on_fault_(fn) {}
+  Verifier(const std::string& step_dir, bool deep,
+           absl::FunctionRef<void(const Fault&)> on_fault,
+           absl::FunctionRef<void(int64_t done, int64_t total)> progress)
+      : step_dir_(step_dir),
+        deep_(deep),
+        on_fault_(on_fault),
+        progress_(progress) {}
 
-  absl::StatusOr<VerifyReport> Run(bool deep) {
+  absl::StatusOr<VerifyReport> Run() {
     absl::StatusOr<Table> table = ReadIndexTable(step_dir_);
     if (absl::IsNotFound(table.status())) return table.status();
     if (!table.ok()) {
-      Report(kIndexFileName, "", 0, table.status().message());
+      ReportFile(kIndexFileName, table.status());
       return report_;
     }
+    SS_ASSIGN_OR_RETURN(const File index,
+                        File::OpenForRead(JoinPath(step_dir_, kIndexFileName)));
+    SS_ASSIGN_OR_RETURN(total_bytes_, index.Size());
+    total_bytes_ += BytesOfParts(*table, deep_);
     CheckIndexFile();
     std::map<int64_t, Table> parts = TablesOfParts(*table);
-    for (const Part& part : table->parts) {
-      CheckPart(part, parts[part.number], deep);
-    }
+    for (const Part& part : table->parts) CheckPart(part, parts[part.number]);
     return report_;
   }
 
  private:
-  void Report(const std::string& file, const std::string& tensor,
-              int64_t offset_bytes, absl::string_view message) {
+  void Report(const Fault& fault) {
     ++report_.num_faults;
-    on_fault_({file, tensor, offset_bytes, std::string(message)});
+    on_fault_(fault);
+  }
+
+  void ReportFile(const std::string& file, const absl::Status& status) {
+    Report({.file = file, .message = std::string(status.message())});
+  }
+
+  void ReportPayload(const std::string& file, const Table& table,
+                     const Fragment& fragment, int64_t offset_bytes,
+                     absl::string_view message) {
+    const Tensor& tensor = table.tensors[fragment.tensor];
+    Report({file, tensor.name, tensor.role, ToString(fragment.box),
+            offset_bytes, std::string(message)});
+  }
+
+  // Thread-safe.
+  void AddChecked(int64_t num_bytes) {
+    const std::lock_guard lock(mutex_);
+    report_.bytes_checked += num_bytes;
+    progress_(report_.bytes_checked, total_bytes_);
   }
 
   void CheckIndexFile() {
     const absl::Status status =
         CheckMetadata(kIndexFileName, FileRole::kIndex, {});
-    if (!status.ok()) Report(kIndexFileName, "", 0, status.message());
+    if (!status.ok()) ReportFile(kIndexFileName, status);
   }
 
   // Checks every byte of a file that is not payload.
@@ -112,18 +148,16 @@ class Verifier {
     SS_ASSIGN_OR_RETURN(const File file,
                         File::OpenForRead(JoinPath(step_dir_, name)));
     SS_ASSIGN_OR_RETURN(const UserBlock block, ReadUserBlock(file, role));
-    SS_ASSIGN_OR_RETURN(const Digest128 digest,
-                        ComputeMetadataDigest(file, block, payload));
-    report_.bytes_checked += block.file_bytes;
+    int64_t num_bytes = block.file_bytes;
     for (const ByteRange& range : payload) {
-      report_.bytes_checked -= range.end - range.begin;
+      num_bytes -= range.end - range.begin;
     }
-    if (digest == block.metadata_digest) return absl::OkStatus();
+    const absl::Status status = CheckMetadataDigest(file, block, payload);
+    AddChecked(num_bytes);
+    if (status.ok()) return status;
     // The table's own checksum narrows the place down.
     SS_RETURN_IF_ERROR(ReadTableBytes(file, block).status());
-    return absl::DataLossError(absl::StrCat(
-        file.path(), ": digest of all that is not payload is ",
-        ToString(digest), ", expected ", ToString(block.metadata_digest)));
+    return status;
   }
 
   // The part's own table, for comparison with the index's.
@@ -140,14 +174,14 @@ class Verifier {
         absl::StrCat(file.path(), ": its table differs from the index"));
   }
 
-  void CheckPart(const Part& part, const Table& expected, bool deep) {
+  void CheckPart(const Part& part, const Table& expected) {
     const std::string name = PartFileName(part.number);
     absl::Status status = CheckPartTable(part, expected);
     if (status.ok()) {
       status = CheckMetadata(name, FileRole::kPart, PayloadRanges(expected));
     }
-    if (!status.ok()) Report(name, "", 0, status.message());
-    if (!deep) return;
+    if (!status.ok()) ReportFile(name, status);
+    if (!deep_) return;
     const absl::StatusOr<File> file =
         File::OpenForRead(JoinPath(step_dir_, name), PageCache::kBypass);
     if (!file.ok()) return;  // reported above
@@ -158,7 +192,10 @@ class Verifier {
                     const Table& table) {
     std::vector<PayloadBlock> blocks = BlocksOf(table);
     const auto check = [&](int64_t b) {
-      blocks[b].Check(file, table);
+      PayloadBlock& block = blocks[b];
+      block.Check(file, table);
+      AddChecked(
+          table.fragments[block.fragment].blocks[block.block].stored_bytes);
       return absl::OkStatus();
     };
     WorkerPool::Default()
@@ -168,35 +205,43 @@ class Verifier {
     std::vector<bool> is_damaged(table.fragments.size());
     for (const PayloadBlock& block : blocks) {
       const Fragment& fragment = table.fragments[block.fragment];
-      const Block& stored = fragment.blocks[block.block];
-      report_.bytes_checked += stored.stored_bytes;
       sums[block.fragment] += block.fingerprint;
       if (block.status.ok()) continue;
       is_damaged[block.fragment] = true;
-      Report(name, table.tensors[fragment.tensor].name, stored.offset_bytes,
-             block.status.message());
+      ReportPayload(name, table, fragment,
+                    fragment.blocks[block.block].offset_bytes,
+                    block.status.message());
     }
     for (size_t f = 0; f < table.fragments.size(); ++f) {
       const Fragment& fragment = table.fragments[f];
       if (is_damaged[f] || sums[f] == fragment.fingerprint) continue;
-      Report(name, table.tensors[fragment.tensor].name, 0,
-             absl::StrCat(file.path(), ": ", Describe(table, fragment),
-                          " has fingerprint ", ToString(sums[f]), ", expected ",
-                          ToString(fragment.fingerprint)));
+      const int64_t offset_bytes =
+          fragment.blocks.empty() ? 0 : fragment.blocks.front().offset_bytes;
+      ReportPayload(
+          name, table, fragment, offset_bytes,
+          absl::StrCat(file.path(), ": ", Describe(table, fragment),
+                       ", from byte ", offset_bytes,
+                       " of the file: fingerprint ", ToString(sums[f]),
+                       ", expected ", ToString(fragment.fingerprint)));
     }
   }
 
   const std::string& step_dir_;
+  const bool deep_;
   absl::FunctionRef<void(const Fault&)> on_fault_;
-  VerifyReport report_;
+  absl::FunctionRef<void(int64_t done, int64_t total)> progress_;
+  int64_t total_bytes_ = 0;
+  std::mutex mutex_;
+  VerifyReport report_;  // its bytes_checked is guarded by mutex_
 };
 
 }  // namespace
 
 absl::StatusOr<VerifyReport> Verify(
     const std::string& step_dir, bool deep,
-    absl::FunctionRef<void(const Fault&)> on_fault) {
-  return Verifier(step_dir, on_fault).Run(deep);
+    absl::FunctionRef<void(const Fault&)> on_fault,
+    absl::FunctionRef<void(int64_t done, int64_t total)> progress) {
+  return Verifier(step_dir, deep, on_fault, progress).Run();
 }
 
 }  // namespace shardshift::ckpt

@@ -2,29 +2,35 @@
 #include "ckpt/writer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "ckpt/codec/shuffle_zstd.h"
 #include "ckpt/core/fingerprint.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/format/table_builder.h"
-#include "ckpt/hdf5/part_file.h"
 #include "ckpt/io/aligned_buffer.h"
 #include "ckpt/io/worker_pool.h"
 
 namespace shardshift::ckpt {
 namespace {
 
+// What another thread may take for the blocks before one; whoever waits longer
+// waits for a block that nobody writes.
+constexpr std::chrono::minutes kTurnTimeout(10);
+
 // Checked here, as the number of blocks follows from the box: a bad box
 // must not size anything.
-absl::StatusOr<Fragment> MakeFragment(const FragmentSpec& spec) {
+absl::StatusOr<Fragment> MakeFragment(const FragmentSpec& spec, Codec codec) {
   Fragment fragment = {.box = spec.box};
   const absl::StatusOr<int64_t> elements = CheckedNumElements(spec.shape);
   if (!elements.ok()) return elements.status();
   if (Contains(WholeBox(spec.shape), spec.box)) {
-    fragment.blocks.resize(
-        NumBlocks(NumElements(spec.box) * ItemSize(spec.dtype)));
+    const int64_t num_bytes = NumElements(spec.box) * ItemSize(spec.dtype);
+    if (num_bytes >= kMinCompressedBytes) fragment.codec = codec;
+    fragment.blocks.resize(NumBlocks(num_bytes));
   }
   return fragment;
 }
@@ -33,28 +39,45 @@ bool IsAligned(std::span<const std::byte> bytes) {
   return reinterpret_cast<uintptr_t>(bytes.data()) % kDirectBlockBytes == 0;
 }
 
+// Compresses `values`, a block of `fragment`, into `buffer`; gives what is
+// stored.
+absl::StatusOr<std::span<const std::byte>> Compress(
+    const Table& table, const Fragment& fragment,
+    std::span<const std::byte> values, StagingBuffer& buffer) {
+  SS_ASSIGN_OR_RETURN(StagingBuffer scratch, StagingBuffer::Take());
+  const auto planes = scratch.bytes().first(ChunkBytes(table, fragment));
+  SS_ASSIGN_OR_RETURN(
+      const int64_t stored_bytes,
+      CompressBlock(values, ItemSize(table.tensors[fragment.tensor].dtype),
+                    planes, buffer.bytes()));
+  return buffer.bytes().first(stored_bytes);
+}
+
 }  // namespace
 
-PartWriter::PartWriter(int64_t part, File file, FileImage image, Table table,
-                       std::vector<int64_t> table_index, UserBlock user_block)
+PartWriter::PartWriter(int64_t part, File file, PartLayout layout, Table table,
+                       std::vector<int64_t> table_index)
     : part_(part),
       file_(std::move(file)),
-      image_(std::move(image)),
-      table_(std::move(table)),
       table_index_(std::move(table_index)),
-      user_block_(user_block) {
+      layout_(std::move(layout)),
+      table_(std::move(table)) {
+  int64_t turn = 0;
   for (const int64_t index : table_index_) {
     const Fragment& fragment = table_.fragments[index];
     const Tensor& tensor = table_.tensors[fragment.tensor];
+    const auto num_blocks = static_cast<int64_t>(fragment.blocks.size());
     keys_.push_back(FingerprintKey(tensor.name, tensor.role, tensor.dtype));
-    is_written_.emplace_back(fragment.blocks.size(), false);
-    blocks_left_ += static_cast<int64_t>(fragment.blocks.size());
+    first_turn_.push_back(turn);
+    if (fragment.codec != Codec::kNone) turn += num_blocks;
+    is_written_.emplace_back(num_blocks, false);
+    blocks_left_ += num_blocks;
   }
 }
 
 absl::StatusOr<std::unique_ptr<PartWriter>> PartWriter::Create(
     const std::string& directory, int64_t part, const CheckpointId& id,
-    const std::vector<FragmentSpec>& specs) {
+    const std::vector<FragmentSpec>& specs, Codec codec) {
   if (specs.empty() || part < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("part ", part, " of ", specs.size(),
@@ -63,7 +86,7 @@ absl::StatusOr<std::unique_ptr<PartWriter>> PartWriter::Create(
   TableBuilder builder;
   for (const FragmentSpec& spec : specs) {
     const Tensor tensor = {spec.tensor, spec.role, spec.dtype, spec.shape};
-    absl::StatusOr<Fragment> fragment = MakeFragment(spec);
+    absl::StatusOr<Fragment> fragment = MakeFragment(spec, codec);
     if (!fragment.ok()) return Annotate(fragment.status(), Describe(tensor));
     SS_RETURN_IF_ERROR(builder.Add(tensor, *std::move(fragment)));
   }
@@ -73,18 +96,14 @@ absl::StatusOr<std::unique_ptr<PartWriter>> PartWriter::Create(
   SS_RETURN_IF_ERROR(CheckContents(table));
 
   const std::string path = JoinPath(directory, PartFileName(part));
-  SS_ASSIGN_OR_RETURN(FileLayout layout,
-                      LayOutPartFile(path, table_index, table));
-  // The library chose the places; payload will be written past it.
-  const Part self = {0, layout.image.file_bytes(), {}};
-  SS_RETURN_IF_ERROR(CheckPlaces(table, std::span(&self, 1)));
+  SS_ASSIGN_OR_RETURN(PartLayout layout,
+                      PartLayout::Create(path, table_index, table));
   SS_ASSIGN_OR_RETURN(File file, File::Create(path, PageCache::kBypass));
-  SS_RETURN_IF_ERROR(file.Allocate(self.file_bytes));
-  const UserBlock user_block = {
-      .role = FileRole::kPart, .table_offset_bytes = layout.table_offset_bytes};
+  SS_ASSIGN_OR_RETURN(const int64_t known_bytes, layout.SizeSoFar());
+  SS_RETURN_IF_ERROR(file.Allocate(known_bytes));
   return std::unique_ptr<PartWriter>(
-      new PartWriter(part, std::move(file), std::move(layout.image),
-                     std::move(table), std::move(table_index), user_block));
+      new PartWriter(part, std::move(file), std::move(layout), std::move(table),
+                     std::move(table_index)));
 }
 
 absl::Status PartWriter::WriteBlock(int64_t fragment, int64_t block,
@@ -96,24 +115,21 @@ absl::Status PartWriter::WriteBlock(int64_t fragment, int64_t block,
         absl::StrCat(Describe(table_, target), " has ", target.blocks.size(),
                      " blocks, not one of number ", block));
   }
-  Block& stored = target.blocks[block];
-  if (static_cast<int64_t>(bytes.size()) != stored.stored_bytes) {
+  const int64_t begin = block * kBlockBytes;
+  const int64_t expected =
+      std::min(kBlockBytes, FragmentBytes(table_, target) - begin);
+  if (static_cast<int64_t>(bytes.size()) != expected) {
     return absl::InvalidArgumentError(
         absl::StrCat(Describe(table_, target), " block ", block, ": ",
-                     bytes.size(), " bytes, expected ", stored.stored_bytes));
+                     bytes.size(), " bytes, expected ", expected));
   }
   BoxFingerprint fingerprint(keys_[fragment], tensor.dtype, tensor.shape,
-                             target.box, block * kBlockBytes);
+                             target.box, begin);
   fingerprint.Update(bytes);
-  const uint64_t checksum = Checksum64(bytes);
-  if (IsAligned(bytes)) {
-    SS_RETURN_IF_ERROR(file_.WriteAt(stored.offset_bytes, bytes));
-  } else {
-    SS_ASSIGN_OR_RETURN(StagingBuffer staging, StagingBuffer::Take());
-    const auto copy = staging.bytes().first(bytes.size());
-    std::copy(bytes.begin(), bytes.end(), copy.begin());
-    SS_RETURN_IF_ERROR(file_.WriteAt(stored.offset_bytes, copy));
-  }
+  SS_ASSIGN_OR_RETURN(const uint64_t checksum,
+                      target.codec == Codec::kNone
+                          ? WritePlain(target.blocks[block], bytes)
+                          : WriteCompressed(fragment, block, bytes));
 
   const std::lock_guard lock(mutex_);
   if (is_written_[fragment][block]) {
@@ -122,8 +138,67 @@ absl::Status PartWriter::WriteBlock(int64_t fragment, int64_t block,
   }
   is_written_[fragment][block] = true;
   --blocks_left_;
-  stored.checksum = checksum;
+  target.blocks[block].checksum = checksum;
   target.fingerprint += fingerprint.fingerprint();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> PartWriter::WritePlain(
+    const Block& block, std::span<const std::byte> bytes) {
+  const uint64_t checksum = Checksum64(bytes);
+  if (IsAligned(bytes)) {
+    SS_RETURN_IF_ERROR(file_.WriteAt(block.offset_bytes, bytes));
+    return checksum;
+  }
+  SS_ASSIGN_OR_RETURN(StagingBuffer staging, StagingBuffer::Take());
+  const auto copy = staging.bytes().first(bytes.size());
+  std::copy(bytes.begin(), bytes.end(), copy.begin());
+  SS_RETURN_IF_ERROR(file_.WriteAt(block.offset_bytes, copy));
+  return checksum;
+}
+
+absl::StatusOr<uint64_t> PartWriter::WriteCompressed(
+    int64_t fragment, int64_t block, std::span<const std::byte> bytes) {
+  Fragment& target = table_.fragments[table_index_[fragment]];
+  SS_ASSIGN_OR_RETURN(StagingBuffer buffer, StagingBuffer::Take());
+  const absl::StatusOr<std::span<const std::byte>> stored =
+      Compress(table_, target, bytes, buffer);
+  const absl::Status placed =
+      stored.ok()
+          ? PlaceInTurn(first_turn_[fragment] + block, target, block, *stored)
+          : stored.status();
+  if (!placed.ok()) {
+    const std::lock_guard lock(mutex_);
+    has_failed_ = true;
+  }
+  turn_passed_.notify_all();
+  SS_RETURN_IF_ERROR(placed);
+  SS_RETURN_IF_ERROR(file_.WriteAt(target.blocks[block].offset_bytes, *stored));
+  return Checksum64(*stored);
+}
+
+absl::Status PartWriter::PlaceInTurn(int64_t turn, Fragment& target,
+                                     int64_t block,
+                                     std::span<const std::byte> stored) {
+  std::unique_lock lock(mutex_);
+  const bool is_in_time = turn_passed_.wait_for(
+      lock, kTurnTimeout, [&] { return has_failed_ || next_turn_ >= turn; });
+  const std::string what =
+      absl::StrCat(Describe(table_, target), " block ", block);
+  if (has_failed_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, ": another block of ", file_.path(), " failed"));
+  }
+  if (next_turn_ > turn) {
+    return absl::FailedPreconditionError(absl::StrCat(what, " came before"));
+  }
+  if (!is_in_time) {
+    return absl::DeadlineExceededError(
+        absl::StrCat(what, " of ", file_.path(), " waited ",
+                     kTurnTimeout.count(), " minutes for a block before it"));
+  }
+  SS_RETURN_IF_ERROR(layout_.PlaceBlock(table_, target, block, stored));
+  ++next_turn_;
   return absl::OkStatus();
 }
 
@@ -156,9 +231,17 @@ absl::StatusOr<PartReceipt> PartWriter::Close() {
     return absl::FailedPreconditionError(absl::StrCat(
         file_.path(), ": ", blocks_left_, " blocks of payload have not come"));
   }
+  const std::string table = EncodeTable(table_);
+  SS_ASSIGN_OR_RETURN(FileLayout layout,
+                      layout_.Finish(static_cast<int64_t>(table.size())));
+  // The library chose the places.
+  const Part self = {0, layout.image.file_bytes(), {}};
+  SS_RETURN_IF_ERROR(CheckPlaces(table_, std::span(&self, 1)));
+  const UserBlock user_block = {
+      .role = FileRole::kPart, .table_offset_bytes = layout.table_offset_bytes};
   SS_ASSIGN_OR_RETURN(const UserBlock sealed,
-                      SealFile(file_, std::move(image_), user_block_,
-                               EncodeTable(table_), PayloadRanges(table_)));
+                      SealFile(file_, std::move(layout.image), user_block,
+                               table, PayloadRanges(table_)));
   const Part part = {part_, sealed.file_bytes, sealed.metadata_digest};
   return PartReceipt{part, std::move(table_)};
 }

@@ -4,6 +4,7 @@
 #ifndef SHARDSHIFT_CKPT_WRITER_H_
 #define SHARDSHIFT_CKPT_WRITER_H_
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,6 +21,7 @@
 #include "ckpt/core/dtype.h"
 #include "ckpt/format/table.h"
 #include "ckpt/format/user_block.h"
+#include "ckpt/hdf5/part_file.h"
 #include "ckpt/io/file.h"
 
 namespace shardshift::ckpt {
@@ -52,13 +54,14 @@ struct PartReceipt {
 // Writes one part file. Distinct writers are independent.
 class PartWriter {
  public:
-  // Creates DIR/part-NNNNN.h5 with room for the fragments, in the given
-  // order. The bytes of the file depend on the arguments and payload only.
+  // Creates DIR/part-NNNNN.h5 for the fragments, in the given order, with room
+  // for those without a codec. The bytes of the file depend on the arguments
+  // and payload only; with a codec, on the version of its library too.
   // Errors: InvalidArgument for specs that contradict each other or name a
   // box twice, or for no specs at all (an empty part is not written).
   static absl::StatusOr<std::unique_ptr<PartWriter>> Create(
       const std::string& directory, int64_t part, const CheckpointId& id,
-      const std::vector<FragmentSpec>& specs);
+      const std::vector<FragmentSpec>& specs, Codec codec = Codec::kNone);
 
   // Leaves an unfinished file behind, which no reader accepts.
   ~PartWriter() = default;
@@ -67,7 +70,11 @@ class PartWriter {
   // image of its box from byte block * kBlockBytes on. Blocks come in any
   // order, each once, and from several threads at once. `bytes` that begin at
   // a multiple of kDirectBlockBytes in memory are written without a copy.
-  // Errors: InvalidArgument for another number of bytes; as File::WriteAt.
+  // With a codec a block waits until all blocks before it, by fragment and
+  // block, have their places: they must come from other threads or have come.
+  // If one of them fails, so do all that come after it.
+  // Errors: InvalidArgument for another number of bytes; DeadlineExceeded for
+  // a block before that does not come; as File::WriteAt.
   absl::Status WriteBlock(int64_t fragment, int64_t block,
                           std::span<const std::byte> bytes);
 
@@ -76,30 +83,44 @@ class PartWriter {
   absl::Status WriteFragments(
       std::span<const std::span<const std::byte>> images);
 
-  // Writes table and user block and syncs the file.
+  // Writes all but the payload and syncs the file.
   // Errors: FailedPrecondition if not every block came exactly once.
   absl::StatusOr<PartReceipt> Close();
 
  private:
-  PartWriter(int64_t part, File file, FileImage image, Table table,
-             std::vector<int64_t> table_index, UserBlock user_block);
+  PartWriter(int64_t part, File file, PartLayout layout, Table table,
+             std::vector<int64_t> table_index);
+
+  // Both write `bytes` as block `block` of the fragment and give the checksum
+  // of what is stored.
+  absl::StatusOr<uint64_t> WritePlain(const Block& block,
+                                      std::span<const std::byte> bytes);
+  absl::StatusOr<uint64_t> WriteCompressed(int64_t fragment, int64_t block,
+                                           std::span<const std::byte> bytes);
+  absl::Status PlaceInTurn(int64_t turn, Fragment& target, int64_t block,
+                           std::span<const std::byte> stored);
 
   int64_t part_;
   File file_;
-  FileImage image_;  // all but the payload
-  Table table_;
   std::vector<int64_t> table_index_;  // spec -> table_.fragments
-  UserBlock user_block_;
-  std::vector<Digest128> keys_;  // of fingerprints, by spec
+  std::vector<Digest128> keys_;       // of fingerprints, by spec
+  // How many blocks with a codec come before those of a spec.
+  std::vector<int64_t> first_turn_;
 
-  std::mutex mutex_;  // guards the fingerprints in table_ and:
+  std::mutex mutex_;  // guards the fingerprints and sums in table_ and:
+  PartLayout layout_;
+  Table table_;
   std::vector<std::vector<bool>> is_written_;  // by spec and block
   int64_t blocks_left_ = 0;
+  std::condition_variable turn_passed_;
+  int64_t next_turn_ = 0;
+  bool has_failed_ = false;  // a block with a codec, so that no other may come
 };
 
 // Creates RUN/step-N.partial, empty, and RUN itself if need be; gives its
-// path. A leftover is removed first if it holds nothing but files a save
-// writes. Errors: AlreadyExists for any other thing of that name.
+// path. Leftovers of stopped saves, of any step, are removed first if they hold
+// nothing but files a save writes: one save at a time in a run.
+// Errors: AlreadyExists for any other thing of that name.
 absl::StatusOr<std::string> BeginCheckpoint(const std::string& run_dir,
                                             int64_t step);
 

@@ -124,11 +124,15 @@ absl::StatusOr<int> Cat(const CatFlags& flags) {
   if (flags.npy) PrintNpyHeader(info.dtype, slice->shape);
   const int64_t row_elements = slice->shape.empty() ? 1 : slice->shape.back();
   int64_t position = 0;
+  const int64_t item_size = ckpt::ItemSize(info.dtype);
+  std::vector<std::byte> read;
   std::vector<std::byte> bytes;
-  for (const ckpt::Box& chunk :
-       ckpt::SplitRowMajor(slice->box, kChunkElements)) {
-    bytes.resize(ckpt::NumElements(chunk) * ckpt::ItemSize(info.dtype));
-    SS_RETURN_IF_ERROR(reader->ReadTensor(tensor, chunk, bytes.data()));
+  for (const ckpt::Box& piece : SplitSlicePieces(*slice, kChunkElements)) {
+    const ckpt::Box span = SpanOf(*slice, piece);
+    read.resize(ckpt::NumElements(span) * item_size);
+    SS_RETURN_IF_ERROR(reader->ReadTensor(tensor, span, read.data()));
+    bytes.resize(ckpt::NumElements(piece) * item_size);
+    CopyPiece(*slice, piece, item_size, read.data(), bytes.data());
     if (flags.npy) {
       PrintNpyValues(info.dtype, bytes);
     } else {
@@ -148,8 +152,8 @@ void AddCat(CLI::App& app, Action& action) {
       ->required();
   command
       ->add_option("TENSOR", flags->tensor,
-                   "A name, or a name and a slice as numpy writes it: "
-                   "\"layers.0.attention.q.weight[0:4,8]\"")
+                   "A name, or a name and a slice of numpy's indices and "
+                   "ranges: \"layers.0.attention.q.weight[-1,0:8:2]\"")
       ->required();
   command->add_option("--role", flags->role,
                       "Default: master, else the only role");

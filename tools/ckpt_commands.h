@@ -15,6 +15,10 @@ void AddShow(CLI::App& app, Action& action);
 void AddVerify(CLI::App& app, Action& action);
 void AddDiff(CLI::App& app, Action& action);
 void AddCat(CLI::App& app, Action& action);
+void AddStats(CLI::App& app, Action& action);
+void AddRebuild(CLI::App& app, Action& action);
+void AddPrune(CLI::App& app, Action& action);
+void AddCp(CLI::App& app, Action& action);
 void AddSynth(CLI::App& app, Action& action);
 
 }  // namespace shardshift

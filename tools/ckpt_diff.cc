@@ -8,10 +8,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "ckpt/core/fingerprint.h"
 #include "ckpt/core/status_macros.h"
+#include "ckpt/format/table.h"
 #include "ckpt/reader.h"
 #include "tools/ckpt_commands.h"
 #include "tools/ckpt_open.h"
+#include "tools/progress_bar.h"
 #include "tools/tensor_diff.h"
 
 namespace shardshift {
@@ -41,50 +44,78 @@ Json ValuesToJson(const ckpt::Tensor& tensor,
                   const TensorDifference& difference) {
   Json json = ToJson(tensor);
   json["differing_elements"] = difference.num_differing;
-  json["max_abs_difference"] = difference.max_abs_difference;
-  json["first_index"] = difference.first_index;
+  json["max_abs_difference"] = difference.max_abs;
+  json["max_ulp_distance"] = difference.max_ulp;
+  json["nan_elements"] = difference.num_nan;
+  json["first_index"] = IndexAt(tensor.shape, difference.first);
   return json;
 }
 
-// Compares a tensor that both have.
-absl::Status CompareTensor(const ckpt::Reader& a, int64_t tensor_a,
-                           const ckpt::Reader& b, int64_t tensor_b,
-                           Differences& found) {
-  const ckpt::Tensor& in_a = a.table().tensors[tensor_a];
-  const ckpt::Tensor& in_b = b.table().tensors[tensor_b];
-  if (in_a != in_b) {
-    found.kind.push_back({{"a", ToJson(in_a)}, {"b", ToJson(in_b)}});
-    return absl::OkStatus();
-  }
-  SS_ASSIGN_OR_RETURN(const TensorDifference difference,
-                      DiffTensor(a, tensor_a, b, tensor_b));
-  if (difference.num_differing == 0) {
-    ++found.num_equal;
-  } else {
-    found.values.push_back(ValuesToJson(in_a, difference));
-  }
-  return absl::OkStatus();
-}
+// A tensor of both whose fingerprints differ.
+struct Pair {
+  int64_t in_a = 0;
+  int64_t in_b = 0;
+};
 
-// Walks both sorted lists of tensors at once.
-absl::Status CompareTensors(const ckpt::Reader& a, const ckpt::Reader& b,
-                            Differences& found) {
-  const std::vector<ckpt::Tensor>& in_a = a.table().tensors;
-  const std::vector<ckpt::Tensor>& in_b = b.table().tensors;
+// Walks both sorted lists of tensors at once, and settles what the index of
+// each side can: gives the tensors whose values have to be read.
+std::vector<Pair> CompareIndexes(const ckpt::Table& a, const ckpt::Table& b,
+                                 Differences& found) {
+  const std::vector<ckpt::Fingerprint> prints_a = TensorFingerprints(a);
+  const std::vector<ckpt::Fingerprint> prints_b = TensorFingerprints(b);
+  const auto key = [](const ckpt::Tensor& tensor) {
+    return std::tie(tensor.name, tensor.role);
+  };
+  std::vector<Pair> unequal;
   size_t i = 0;
   size_t j = 0;
-  while (i < in_a.size() || j < in_b.size()) {
-    const auto key = [](const ckpt::Tensor& tensor) {
-      return std::tie(tensor.name, tensor.role);
-    };
-    if (j == in_b.size() || (i < in_a.size() && key(in_a[i]) < key(in_b[j]))) {
-      found.only_in_a.push_back(ToJson(in_a[i++]));
-    } else if (i == in_a.size() || key(in_b[j]) < key(in_a[i])) {
-      found.only_in_b.push_back(ToJson(in_b[j++]));
+  while (i < a.tensors.size() || j < b.tensors.size()) {
+    if (j == b.tensors.size() ||
+        (i < a.tensors.size() && key(a.tensors[i]) < key(b.tensors[j]))) {
+      found.only_in_a.push_back(ToJson(a.tensors[i++]));
+    } else if (i == a.tensors.size() || key(b.tensors[j]) < key(a.tensors[i])) {
+      found.only_in_b.push_back(ToJson(b.tensors[j++]));
     } else {
-      SS_RETURN_IF_ERROR(CompareTensor(a, static_cast<int64_t>(i++), b,
-                                       static_cast<int64_t>(j++), found));
+      if (a.tensors[i] != b.tensors[j]) {
+        found.kind.push_back(
+            {{"a", ToJson(a.tensors[i])}, {"b", ToJson(b.tensors[j])}});
+      } else if (prints_a[i] == prints_b[j]) {
+        ++found.num_equal;
+      } else {
+        unequal.push_back({static_cast<int64_t>(i), static_cast<int64_t>(j)});
+      }
+      ++i;
+      ++j;
     }
+  }
+  return unequal;
+}
+
+absl::Status CompareValues(const ckpt::Reader& a, const ckpt::Reader& b,
+                           const std::vector<Pair>& pairs, Differences& found) {
+  const std::vector<ckpt::Tensor>& tensors = a.table().tensors;
+  int64_t total_bytes = 0;
+  for (const Pair& pair : pairs) {
+    const ckpt::Tensor& tensor = tensors[pair.in_a];
+    total_bytes +=
+        2 * ckpt::NumElements(tensor.shape) * ckpt::ItemSize(tensor.dtype);
+  }
+  ProgressBar bar;
+  int64_t done_bytes = 0;
+  const auto on_bytes = [&](int64_t num_bytes) {
+    bar.Show(done_bytes += num_bytes, total_bytes);
+  };
+  for (const Pair& pair : pairs) {
+    const ckpt::Tensor& tensor = tensors[pair.in_a];
+    SS_ASSIGN_OR_RETURN(const TensorDifference difference,
+                        DiffTensor(a, pair.in_a, b, pair.in_b, on_bytes));
+    if (difference.num_differing == 0) {
+      return absl::DataLossError(absl::StrCat(
+          ckpt::Describe(tensor),
+          " has equal values, but not equal fingerprints, in A and B; see "
+          "ckpt verify --deep of both"));
+    }
+    found.values.push_back(ValuesToJson(tensor, difference));
   }
   return absl::OkStatus();
 }
@@ -121,6 +152,20 @@ std::string Kind(const Json& tensor) {
   return tensor["dtype"].get<std::string>() + tensor["shape"].dump();
 }
 
+void PrintValues(const Json& tensor) {
+  const int64_t num_differing = tensor["differing_elements"].get<int64_t>();
+  const int64_t num_nan = tensor["nan_elements"].get<int64_t>();
+  std::cout << Label(tensor) << ": " << num_differing
+            << (num_differing == 1 ? " element differs" : " elements differ")
+            << ", by at most "
+            << absl::StreamFormat("%g",
+                                  tensor["max_abs_difference"].get<double>())
+            << " or " << tensor["max_ulp_distance"] << " ULP, first at "
+            << tensor["first_index"].dump();
+  if (num_nan > 0) std::cout << "; " << num_nan << " beside a NaN";
+  std::cout << "\n";
+}
+
 void PrintText(const Differences& found) {
   for (const Json& t : found.only_in_a) {
     std::cout << "only in A: " << Label(t) << "\n";
@@ -133,9 +178,7 @@ void PrintText(const Differences& found) {
               << Kind(pair["b"]) << " in B\n";
   }
   for (const Json& t : found.values) {
-    std::cout << Label(t) << ": " << t["differing_elements"]
-              << " elements differ, by at most " << t["max_abs_difference"]
-              << ", first at " << t["first_index"].dump() << "\n";
+    PrintValues(t);
   }
   for (const Json& s : found.state) {
     std::cout << "state " << s["path"].get<std::string>() << ": "
@@ -166,7 +209,9 @@ absl::StatusOr<int> Diff(const DiffFlags& flags) {
   SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Reader> b,
                       OpenCheckpoint(flags.b));
   Differences found;
-  SS_RETURN_IF_ERROR(CompareTensors(*a, *b, found));
+  const std::vector<Pair> unequal =
+      CompareIndexes(a->table(), b->table(), found);
+  SS_RETURN_IF_ERROR(CompareValues(*a, *b, unequal, found));
   SS_RETURN_IF_ERROR(CompareStates(*a, *b, found));
   if (flags.json) {
     PrintJson(found);
@@ -188,7 +233,10 @@ absl::StatusOr<int> DiffOrTrouble(const DiffFlags& flags) {
 
 void AddDiff(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
-      "diff", "Compares the tensors and the state of two checkpoints.");
+      "diff",
+      "Compares the tensors and the state of two checkpoints, whatever their "
+      "layouts. Tensors of equal fingerprints are not read; damage to them is "
+      "for `ckpt verify --deep` to find.");
   const auto flags = std::make_shared<DiffFlags>();
   command->add_option("A", flags->a, "A step or run directory")->required();
   command->add_option("B", flags->b, "Another one")->required();

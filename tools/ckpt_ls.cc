@@ -1,17 +1,23 @@
 // `ckpt ls RUN`: the checkpoints of a run.
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/stat.h>
+
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/reader.h"
 #include "ckpt/run_dir.h"
+#include "reshard/layout/layout.h"
 #include "tools/ckpt_commands.h"
 #include "tools/ckpt_open.h"
+#include "tools/text_table.h"
 
 namespace shardshift {
 namespace {
@@ -33,6 +39,40 @@ absl::StatusOr<Json> Describe(const ckpt::StepEntry& entry) {
   return json;
 }
 
+// "TP2 PP1 DP2"; what a checkpoint of another kind has instead, as it is.
+std::string HumanLayout(const Json& json) {
+  if (json.is_null()) return "-";
+  const auto layout = reshard::LayoutFromJson(json);
+  return layout.ok() ? reshard::ToString(*layout) : json.dump();
+}
+
+// "5 min": since the directory last changed, in the largest unit that fits.
+std::string Age(const std::string& directory) {
+  struct stat info = {};
+  if (stat(directory.c_str(), &info) != 0) return "-";
+  const absl::Duration age = absl::Now() - absl::TimeFromTimespec(info.st_mtim);
+  if (age < absl::Minutes(1)) {
+    return absl::StrCat(std::max<int64_t>(0, absl::ToInt64Seconds(age)), " s");
+  }
+  if (age < absl::Hours(1)) {
+    return absl::StrCat(absl::ToInt64Minutes(age), " min");
+  }
+  if (age < absl::Hours(48)) {
+    return absl::StrCat(absl::ToInt64Hours(age), " h");
+  }
+  return absl::StrCat(absl::ToInt64Hours(age) / 24, " days");
+}
+
+std::vector<std::string> Row(const ckpt::StepEntry& entry,
+                             const absl::StatusOr<Json>& json) {
+  const std::string step = absl::StrCat(entry.step);
+  if (!json.ok()) {
+    return {step, "-", Age(entry.path), "does not open", entry.path};
+  }
+  return {step, HumanBytes((*json)["bytes"].get<int64_t>()), Age(entry.path),
+          HumanLayout((*json)["layout"]), entry.path};
+}
+
 absl::StatusOr<int> Ls(const LsFlags& flags) {
   SS_ASSIGN_OR_RETURN(const std::vector<ckpt::StepEntry> steps,
                       ckpt::ListSteps(flags.run));
@@ -41,8 +81,10 @@ absl::StatusOr<int> Ls(const LsFlags& flags) {
         absl::StrCat(flags.run, " holds no checkpoint; name a run directory"));
   }
   Json list = Json::array();
+  std::vector<std::vector<std::string>> rows;
   for (const ckpt::StepEntry& entry : steps) {
     const absl::StatusOr<Json> json = Describe(entry);
+    rows.push_back(Row(entry, json));
     if (json.ok()) {
       list.push_back(*json);
     } else {
@@ -53,13 +95,13 @@ absl::StatusOr<int> Ls(const LsFlags& flags) {
   }
   if (flags.json) {
     std::cout << list.dump() << "\n";
-    return kExitDone;
-  }
-  for (const Json& json : list) {
-    std::cout << absl::StreamFormat(
-        "%10d  %10s  %s  %s\n", json["step"].get<int64_t>(),
-        HumanBytes(json["bytes"].get<int64_t>()),
-        json["path"].get<std::string>(), json["layout"].dump());
+  } else {
+    std::cout << FormatTable({{"step", Align::kRight},
+                              {"size", Align::kRight},
+                              {"age", Align::kRight},
+                              {"layout"},
+                              {"path"}},
+                             rows);
   }
   return kExitDone;
 }

@@ -15,6 +15,10 @@ int main(int argc, char** argv) {
   shardshift::AddVerify(*app, action);
   shardshift::AddDiff(*app, action);
   shardshift::AddCat(*app, action);
+  shardshift::AddStats(*app, action);
+  shardshift::AddRebuild(*app, action);
+  shardshift::AddPrune(*app, action);
+  shardshift::AddCp(*app, action);
   shardshift::AddSynth(*app, action);
   return shardshift::RunCli(*app, argc, argv, action);
 }

@@ -3,13 +3,18 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
+#include "ckpt/core/fingerprint.h"
 #include "ckpt/core/status_macros.h"
+#include "ckpt/format/table.h"
 #include "ckpt/format/user_block.h"
 #include "ckpt/reader.h"
 #include "tools/ckpt_commands.h"
 #include "tools/ckpt_open.h"
+#include "tools/text_table.h"
 
 namespace shardshift {
 namespace {
@@ -19,20 +24,53 @@ struct ShowFlags {
   bool json = false;
 };
 
+void PrintTensors(const ckpt::Table& table) {
+  const std::vector<ckpt::Fingerprint> fingerprints =
+      ckpt::TensorFingerprints(table);
+  std::vector<std::vector<std::string>> rows;
+  for (size_t t = 0; t < table.tensors.size(); ++t) {
+    const ckpt::Tensor& tensor = table.tensors[t];
+    rows.push_back({tensor.name, tensor.role,
+                    std::string(ckpt::Name(tensor.dtype)),
+                    ckpt::ToString(tensor.shape), ToString(fingerprints[t])});
+  }
+  std::cout << FormatTable(
+      {{"name"}, {"role"}, {"dtype"}, {"shape"}, {"fingerprint"}}, rows);
+}
+
 void PrintText(const ckpt::Reader& reader, const Json& state,
                const Json& record) {
   const ckpt::Table& table = reader.table();
   std::cout << absl::StreamFormat(
-      "step %d, %s in %d parts, %d tensors in %d fragments\n", reader.step(),
-      HumanBytes(reader.total_bytes()), table.parts.size(),
-      table.tensors.size(), table.fragments.size());
-  for (const ckpt::Tensor& tensor : table.tensors) {
-    std::cout << absl::StreamFormat("%-48s %-12s %-8s %s\n", tensor.name,
-                                    tensor.role, ckpt::Name(tensor.dtype),
-                                    ckpt::ToString(tensor.shape));
+      "step %d, %s in %d parts, %d tensors in %d fragments\n"
+      "root fingerprint %s\n\n",
+      reader.step(), HumanBytes(reader.total_bytes()), table.parts.size(),
+      table.tensors.size(), table.fragments.size(),
+      ToString(ckpt::RootFingerprintOf(table)));
+  PrintTensors(table);
+  std::cout << "\nstate " << state.dump(2) << "\nrecord " << record.dump(2)
+            << "\n";
+}
+
+void PrintJson(const ckpt::Reader& reader, const Json& state,
+               const Json& record) {
+  const ckpt::Table& table = reader.table();
+  const std::vector<ckpt::Fingerprint> fingerprints =
+      ckpt::TensorFingerprints(table);
+  Json json;
+  json["step"] = reader.step();
+  json["format_version"] = ckpt::kFormatVersion;
+  json["root_fingerprint"] = ToString(ckpt::RootFingerprintOf(table));
+  json["bytes"] = reader.total_bytes();
+  json["tensors"] = Json::array();
+  for (size_t t = 0; t < table.tensors.size(); ++t) {
+    Json tensor = ToJson(table.tensors[t]);
+    tensor["fingerprint"] = ToString(fingerprints[t]);
+    json["tensors"].push_back(std::move(tensor));
   }
-  std::cout << "state " << state.dump(2) << "\n"
-            << "record " << record.dump(2) << "\n";
+  json["state"] = state;
+  json["record"] = record;
+  std::cout << json.dump() << "\n";
 }
 
 absl::StatusOr<int> Show(const ShowFlags& flags) {
@@ -40,21 +78,11 @@ absl::StatusOr<int> Show(const ShowFlags& flags) {
                       OpenCheckpoint(flags.checkpoint));
   SS_ASSIGN_OR_RETURN(const Json state, ParseJson(reader->state(), "state"));
   SS_ASSIGN_OR_RETURN(const Json record, ParseJson(reader->record(), "record"));
-  if (!flags.json) {
+  if (flags.json) {
+    PrintJson(*reader, state, record);
+  } else {
     PrintText(*reader, state, record);
-    return kExitDone;
   }
-  Json json;
-  json["step"] = reader->step();
-  json["format_version"] = ckpt::kFormatVersion;
-  json["bytes"] = reader->total_bytes();
-  json["tensors"] = Json::array();
-  for (const ckpt::Tensor& tensor : reader->table().tensors) {
-    json["tensors"].push_back(ToJson(tensor));
-  }
-  json["state"] = state;
-  json["record"] = record;
-  std::cout << json.dump() << "\n";
   return kExitDone;
 }
 

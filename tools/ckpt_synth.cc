@@ -20,6 +20,7 @@ struct SynthFlags {
   RunFlags run;
   std::string destination;
   int64_t step = 0;
+  ckpt::Codec codec = ckpt::Codec::kNone;
 };
 
 // What a training run would need and a made-up checkpoint may leave out.
@@ -45,7 +46,7 @@ absl::StatusOr<int> Synth(SynthFlags flags) {
   SS_RETURN_IF_ERROR(reshard::WriteSynthCheckpoint(
       flags.destination, flags.step, run.config.model, run.layout,
       trainer::ToState(stored),
-      trainer::ToRecord(run.layout, run.micro_batch_size)));
+      trainer::ToRecord(run.layout, run.micro_batch_size), flags.codec));
   return kExitDone;
 }
 
@@ -66,6 +67,7 @@ void AddSynth(CLI::App& app, Action& action) {
   command->add_option("--step", flags->step, "step of the checkpoint (0)")
       ->check(IntIn(0, std::numeric_limits<int32_t>::max()))
       ->type_name("N");
+  AddCodecFlag(*command, flags->codec);
   AddRunFlags(*command, flags->run);
   command->callback(
       [flags, &action] { action = [flags] { return Synth(*flags); }; });

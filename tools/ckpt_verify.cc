@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,6 +14,7 @@
 #include "ckpt/verify.h"
 #include "tools/ckpt_commands.h"
 #include "tools/ckpt_open.h"
+#include "tools/progress_bar.h"
 
 namespace shardshift {
 namespace {
@@ -34,6 +36,7 @@ absl::StatusOr<std::vector<std::string>> StepDirs(const VerifyFlags& flags) {
   SS_ASSIGN_OR_RETURN(const std::vector<ckpt::StepEntry> steps,
                       ckpt::ListSteps(path));
   std::vector<std::string> dirs;
+  dirs.reserve(steps.size());
   for (const ckpt::StepEntry& entry : steps) dirs.push_back(entry.path);
   if (dirs.empty()) {
     return absl::NotFoundError(
@@ -48,38 +51,68 @@ Json ToJson(const ckpt::Fault& fault) {
   Json json;
   json["file"] = fault.file;
   json["tensor"] = fault.tensor;
+  json["role"] = fault.role;
+  json["fragment"] = fault.fragment;
   json["offset_bytes"] = fault.offset_bytes;
   json["message"] = fault.message;
   return json;
 }
 
+// What `--json` prints of one step.
+absl::StatusOr<Json> VerifyStep(const std::string& dir, bool deep) {
+  Json faults = Json::array();
+  const auto on_fault = [&faults](const ckpt::Fault& fault) {
+    faults.push_back(ToJson(fault));
+  };
+  ProgressBar bar;
+  absl::StatusOr<ckpt::VerifyReport> report = ckpt::Verify(
+      dir, deep, on_fault,
+      [&bar](int64_t done, int64_t total) { bar.Show(done, total); });
+  if (absl::IsNotFound(report.status())) {
+    // A directory named after a step is a checkpoint that lost its index.
+    on_fault({.file = ckpt::kIndexFileName,
+              .message = std::string(report.status().message())});
+    report = ckpt::VerifyReport{};
+  }
+  SS_RETURN_IF_ERROR(report.status());
+  Json json;
+  json["path"] = dir;
+  json["deep"] = deep;
+  json["bytes_checked"] = report->bytes_checked;
+  json["faults"] = std::move(faults);
+  return json;
+}
+
+std::string CountFaults(size_t count) {
+  return absl::StrCat(count, count == 1 ? " fault" : " faults");
+}
+
+void PrintText(const Json& report) {
+  const Json& faults = report["faults"];
+  for (const Json& fault : faults) {
+    std::cout << "fault: " << fault["message"].get<std::string>() << "\n";
+  }
+  std::cout << report["path"].get<std::string>() << ": "
+            << HumanBytes(report["bytes_checked"].get<int64_t>())
+            << " checked, " << CountFaults(faults.size())
+            << (report["deep"].get<bool>() ? "\n"
+                                           : "; --deep reads the values too\n");
+}
+
 absl::StatusOr<int> Verify(const VerifyFlags& flags) {
   SS_ASSIGN_OR_RETURN(const std::vector<std::string> dirs, StepDirs(flags));
   Json reports = Json::array();
-  int64_t num_faults = 0;
+  size_t num_faults = 0;
   for (const std::string& dir : dirs) {
-    Json faults = Json::array();
-    const auto on_fault = [&](const ckpt::Fault& fault) {
-      faults.push_back(ToJson(fault));
-      if (!flags.json) std::cout << "fault: " << fault.message << "\n";
-    };
-    SS_ASSIGN_OR_RETURN(const ckpt::VerifyReport report,
-                        ckpt::Verify(dir, flags.deep, on_fault));
-    num_faults += report.num_faults;
-    Json json;
-    json["path"] = dir;
-    json["bytes_checked"] = report.bytes_checked;
-    json["faults"] = faults;
-    reports.push_back(json);
-    if (!flags.json) {
-      std::cout << dir << ": " << HumanBytes(report.bytes_checked)
-                << " checked, " << report.num_faults << " faults\n";
-    }
+    SS_ASSIGN_OR_RETURN(Json report, VerifyStep(dir, flags.deep));
+    num_faults += report["faults"].size();
+    if (!flags.json) PrintText(report);
+    reports.push_back(std::move(report));
   }
   if (flags.json) std::cout << reports.dump() << "\n";
   if (num_faults == 0) return kExitDone;
   return absl::DataLossError(
-      absl::StrCat(num_faults, " faults in ", flags.checkpoint));
+      absl::StrCat(CountFaults(num_faults), " in ", flags.checkpoint));
 }
 
 }  // namespace
@@ -90,7 +123,8 @@ void AddVerify(CLI::App& app, Action& action) {
   const auto flags = std::make_shared<VerifyFlags>();
   command->add_option("CKPT", flags->checkpoint, "A step or run directory")
       ->required();
-  command->add_flag("--deep", flags->deep, "Read the values as well");
+  command->add_flag("--deep", flags->deep,
+                    "Read every value as well: checksums and fingerprints");
   command->add_flag("--all", flags->all, "Every step of a run directory");
   command->add_flag("--json", flags->json, "Print JSON");
   command->callback(

@@ -61,6 +61,28 @@ void AppendFlags(const CLI::App& app, std::vector<std::string>& flags) {
   }
 }
 
+// How much of `unknown` is wrong if `flag` was meant; a flag cut short is as
+// good as one wrong letter.
+size_t Distance(const std::string& unknown, const std::string& flag) {
+  if (unknown.size() > 3 && absl::StartsWith(flag, unknown)) return 1;
+  return EditDistance(flag, unknown);
+}
+
+// The nearest flag of those that are near, or "".
+std::string NearestFlag(const CLI::App& app, const std::string& unknown) {
+  std::vector<std::string> flags;
+  AppendFlags(app, flags);
+  std::string nearest;
+  size_t least = std::min<size_t>(3, (unknown.size() - 1) / 2) + 1;
+  for (const std::string& flag : flags) {
+    const size_t distance = Distance(unknown, flag);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = flag;
+  }
+  return nearest;
+}
+
 std::string UnknownArgument(const CLI::App& app) {
   std::string unknown;
   for (const std::string& argument : app.remaining(true)) {
@@ -71,15 +93,12 @@ std::string UnknownArgument(const CLI::App& app) {
   if (!absl::StartsWith(unknown, "-")) {
     return absl::StrCat("unexpected argument \"", unknown, "\"; see --help");
   }
-  std::vector<std::string> flags;
-  AppendFlags(app, flags);
-  const auto nearest = std::min_element(
-      flags.begin(), flags.end(),
-      [&](const std::string& a, const std::string& b) {
-        return EditDistance(a, unknown) < EditDistance(b, unknown);
-      });
+  const std::string nearest = NearestFlag(app, unknown);
+  if (nearest.empty()) {
+    return absl::StrCat("unknown flag ", unknown, "; see --help");
+  }
   return absl::StrCat("unknown flag ", unknown, "; the nearest known one is ",
-                      *nearest);
+                      nearest);
 }
 
 void PrintError(absl::string_view message) {

@@ -7,9 +7,9 @@ set -eu
 packages_for() {
   case "$1" in
     build) echo cmake g++ libabsl-dev libcli11-dev libhdf5-dev libxxhash-dev \
-                ninja-build nlohmann-json3-dev pkg-config ;;
+                libzstd-dev ninja-build nlohmann-json3-dev pkg-config ;;
     test) echo hdf5-tools libgmock-dev libgtest-dev python3 python3-h5py \
-               python3-numpy ;;
+               python3-numpy python3-xxhash python3-zstandard ;;
     checks) echo clang-format clang-tidy git ;;
     demo) echo fortunes python3 ;;
     *) echo "error: no package group $1, expected build, test, checks or" \

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
@@ -16,6 +14,7 @@
 #include "ckpt/run_dir.h"
 #include "reshard/exec/reshard.h"
 #include "tools/cli.h"
+#include "tools/progress_bar.h"
 #include "tools/run_flags.h"
 
 namespace shardshift {
@@ -25,42 +24,18 @@ struct ReshardFlags {
   std::string source;
   std::string destination;
   LayoutFlags layout;
+  ckpt::Codec codec = ckpt::Codec::kNone;
   bool sequence_parallel = false;
   bool json = false;
-};
-
-// A bar on a terminal, nothing elsewhere.
-class ProgressBar {
- public:
-  ProgressBar() : enabled_(isatty(STDERR_FILENO) == 1), begin_(absl::Now()) {}
-  ~ProgressBar() {
-    if (shown_ >= 0) std::cerr << "\r\033[K" << std::flush;
-  }
-
-  void Show(int64_t done, int64_t total) {
-    const int64_t percent = total == 0 ? 100 : 100 * done / total;
-    if (!enabled_ || percent == shown_) return;
-    shown_ = percent;
-    const double seconds = absl::ToDoubleSeconds(absl::Now() - begin_);
-    std::cerr << absl::StreamFormat("\r%3d%%  %.0f MB/s  %.0f s left ", percent,
-                                    static_cast<double>(done) / 1e6 / seconds,
-                                    seconds *
-                                        static_cast<double>(total - done) /
-                                        static_cast<double>(done))
-              << std::flush;
-  }
-
- private:
-  bool enabled_;
-  absl::Time begin_;
-  int64_t shown_ = -1;
 };
 
 void PrintReport(const reshard::ReshardReport& report, double seconds,
                  const ReshardFlags& flags) {
   if (flags.json) {
     std::cout << nlohmann::json{{"step", report.step},
-                                {"from", reshard::ToJson(report.from)},
+                                {"from", report.from.has_value()
+                                             ? reshard::ToJson(*report.from)
+                                             : nlohmann::json()},
                                 {"to", reshard::ToJson(report.to)},
                                 {"tensors", report.tensors},
                                 {"bytes", report.payload_bytes},
@@ -101,7 +76,7 @@ absl::StatusOr<int> RunReshard(const ReshardFlags& flags) {
     };
     return reshard::ReshardCheckpoint(*source, flags.destination,
                                       ApplyLayout(flags.layout, {}),
-                                      {.progress = show});
+                                      {.codec = flags.codec, .progress = show});
   }();
   SS_RETURN_IF_ERROR(report.status());
   if (!report->replaced_leftover.empty()) {
@@ -131,6 +106,7 @@ int main(int argc, char** argv) {
       ->required()
       ->type_name("DST");
   shardshift::AddLayoutFlags(*app, flags.layout);
+  shardshift::AddCodecFlag(*app, flags.codec);
   app->add_flag("--sequence-parallel", flags.sequence_parallel,
                 "accepted; checkpoints do not depend on it")
       ->group("Layout");

@@ -184,10 +184,10 @@ absl::Status SetTraining(const RunFlags& flags, trainer::RunConfig& config,
   return absl::OkStatus();
 }
 
-absl::Status Require(const char* flag, bool given) {
+absl::Status Require(const char* flag, bool given,
+                     const char* why = "a new run needs it") {
   if (given) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(flag, " is missing; a new run needs it"));
+  return absl::InvalidArgumentError(absl::StrCat(flag, " is missing; ", why));
 }
 
 // Widths that follow from others unless they are given.
@@ -268,8 +268,14 @@ absl::StatusOr<ResolvedRun> ResolveResumedRun(const RunFlags& flags,
   ResolvedRun run;
   trainer::RunConfig& config = run.config;
   config = checkpoint.run.config;
-  run.layout = checkpoint.layout;
-  run.micro_batch_size = checkpoint.micro_batch_size;
+  SS_RETURN_IF_ERROR(Require("--micro-batch-size",
+                             checkpoint.micro_batch_size.has_value() ||
+                                 flags.micro_batch_size.has_value(),
+                             "the checkpoint does not tell it"));
+  // Against what is unknown nothing changes.
+  run.layout = checkpoint.layout.value_or(ApplyLayout(flags.layout, {}));
+  run.micro_batch_size =
+      checkpoint.micro_batch_size.value_or(flags.micro_batch_size.value_or(0));
   Overlay overlay(/*resumed=*/true, flags.override_schedule);
   const LayoutFlags& layout = flags.layout;
   const Change free = Change::kFree;

@@ -4,6 +4,7 @@
 #define SHARDSHIFT_TOOLS_RESOLVE_RUN_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,11 +23,12 @@ struct ResolvedRun {
   std::vector<std::string> changes;
 };
 
-// What a checkpoint says of the run that wrote it.
+// What a checkpoint says of the run that wrote it. An index that was made anew
+// does not tell the rest.
 struct CheckpointRun {
   trainer::StoredRun run;
-  reshard::Layout layout;
-  int64_t micro_batch_size = 0;
+  std::optional<reshard::Layout> layout;
+  std::optional<int64_t> micro_batch_size;
 };
 
 // A new run: flags, then defaults. The result has been validated.

@@ -116,7 +116,7 @@ void AddOptimizerFlags(CLI::App& app, RunFlags& flags) {
                "decay of weight matrices (0.01)");
   group.Number("--adam-beta1", flags.adam_beta1, 0, 0.9999999, "(0.9)");
   group.Number("--adam-beta2", flags.adam_beta2, 0, 0.9999999, "(0.999)");
-  group.Number("--adam-eps", flags.adam_eps, 0, 1.0, "(1e-8)");
+  group.Number("--adam-eps", flags.adam_eps, 1e-30, 1.0, "(1e-8)");
   group.Number("--clip-grad", flags.clip_grad, 0, kMaxNumber,
                "largest gradient norm (1.0); 0 clips nothing");
   app.add_flag("--override-opt-param-scheduler", flags.override_schedule,
@@ -146,6 +146,17 @@ void AddLayoutFlags(CLI::App& app, LayoutFlags& flags) {
   group.Switch("--use-distributed-optimizer,!--no-use-distributed-optimizer",
                flags.distributed_optimizer,
                "cut the optimizer state over the data-parallel ranks");
+}
+
+void AddCodecFlag(CLI::App& app, ckpt::Codec& codec) {
+  const auto set = [&codec](const std::string& name) {
+    codec = name == "zstd" ? ckpt::Codec::kShuffleZstd : ckpt::Codec::kNone;
+  };
+  app.add_option_function<std::string>(
+         "--codec", set, "how tensors are stored: none (default) or zstd")
+      ->check(CLI::IsMember({"none", "zstd"}).description(""))
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->type_name("NAME");
 }
 
 void AddRunFlags(CLI::App& app, RunFlags& flags) {

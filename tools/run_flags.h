@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "ckpt/format/table.h"
 #include "reshard/layout/layout.h"
 
 namespace shardshift {
@@ -72,6 +73,8 @@ struct RunFlags {
 };
 
 void AddLayoutFlags(CLI::App& app, LayoutFlags& flags);
+// --codec: how the checkpoint to be written stores its tensors.
+void AddCodecFlag(CLI::App& app, ckpt::Codec& codec);
 void AddRunFlags(CLI::App& app, RunFlags& flags);
 
 }  // namespace shardshift

@@ -38,9 +38,53 @@ struct TrainFlags {
   std::optional<std::string> load;
   bool load_if_present = false;
   int64_t save_interval = 0;
+  bool async_save = false;
+  std::optional<int64_t> keep_last;
+  std::optional<int64_t> keep_every;
   int64_t log_interval = 100;
   std::optional<std::string> log_jsonl;
 };
+
+void AddCheckpointFlags(CLI::App& app, TrainFlags& flags) {
+  const char* const group = "Checkpoints";
+  const CLI::Validator count = IntIn(1, int64_t{1} << 31);
+  CLI::Option* save = app.add_option("--save", flags.save,
+                                     "run directory to save checkpoints in")
+                          ->type_name("DIR")
+                          ->group(group);
+  app.add_option("--save-interval", flags.save_interval,
+                 "iterations between saves (only after the last)")
+      ->check(count)
+      ->type_name("N")
+      ->group(group);
+  app.add_flag("--async-save", flags.async_save,
+               "write a copy of the state while training goes on, in as "
+               "much memory again as the optimizer state")
+      ->needs(save)
+      ->group(group);
+  app.add_option("--keep-last", flags.keep_last,
+                 "after each save, delete all but the newest N checkpoints "
+                 "and the one of --load")
+      ->check(count)
+      ->needs(save)
+      ->type_name("N")
+      ->group(group);
+  app.add_option("--keep-every", flags.keep_every,
+                 "keep each step that M divides too; alone, it implies "
+                 "--keep-last 1")
+      ->check(count)
+      ->needs(save)
+      ->type_name("M")
+      ->group(group);
+  app.add_option("--load", flags.load,
+                 "run directory, whose newest checkpoint that opens is "
+                 "taken, or one checkpoint; of any layout")
+      ->type_name("DIR")
+      ->group(group);
+  app.add_flag("--load-if-present", flags.load_if_present,
+               "start anew if --load holds no checkpoint")
+      ->group(group);
+}
 
 void AddTrainFlags(CLI::App& app, TrainFlags& flags) {
   AddRunFlags(app, flags.run);
@@ -58,22 +102,7 @@ void AddTrainFlags(CLI::App& app, TrainFlags& flags) {
       ->check(CLI::IsMember({"shuffled", "sequential"}))
       ->type_name("NAME")
       ->group("Data");
-  app.add_option("--save", flags.save, "run directory to save checkpoints in")
-      ->type_name("DIR")
-      ->group("Checkpoints");
-  app.add_option("--save-interval", flags.save_interval,
-                 "iterations between saves (only after the last)")
-      ->check(IntIn(1, int64_t{1} << 31))
-      ->type_name("N")
-      ->group("Checkpoints");
-  app.add_option("--load", flags.load,
-                 "run directory, whose newest checkpoint that opens is taken, "
-                 "or one checkpoint; of any layout")
-      ->type_name("DIR")
-      ->group("Checkpoints");
-  app.add_flag("--load-if-present", flags.load_if_present,
-               "start anew if --load holds no checkpoint")
-      ->group("Checkpoints");
+  AddCheckpointFlags(app, flags);
   app.add_option("--log-interval", flags.log_interval,
                  "iterations between lines of the log (100)")
       ->check(IntIn(1, int64_t{1} << 31))
@@ -88,29 +117,27 @@ void AddTrainFlags(CLI::App& app, TrainFlags& flags) {
 void Print(const std::string& line) { std::cerr << line << std::endl; }
 
 struct LoadedCheckpoint {
-  std::string step_dir;
+  std::shared_ptr<const ckpt::Reader> reader;
   CheckpointRun checkpoint;
 };
 
-absl::StatusOr<LoadedCheckpoint> OpenCheckpoint(
+absl::StatusOr<LoadedCheckpoint> ReadRun(
     const ckpt::ResolvedCheckpoint& found) {
-  LoadedCheckpoint loaded{.step_dir = found.step_dir, .checkpoint = {}};
-  SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Reader> reader,
-                      ckpt::Reader::Open(found.step_dir));
+  LoadedCheckpoint loaded{.reader = found.reader, .checkpoint = {}};
   SS_ASSIGN_OR_RETURN(const reshard::CheckpointState state,
-                      reshard::ReadState(*reader));
+                      reshard::ReadState(*found.reader));
   absl::StatusOr<trainer::StoredRun> run = trainer::RunFromState(state.state);
   if (!run.ok()) return Annotate(run.status(), found.step_dir);
   loaded.checkpoint.run = *std::move(run);
   loaded.checkpoint.layout = state.layout;
   const auto micro_batch = state.record.find("micro_batch_size");
-  if (micro_batch == state.record.end() || !micro_batch->is_number_integer()) {
+  if (micro_batch == state.record.end()) return loaded;
+  if (!micro_batch->is_number_integer()) {
     return absl::DataLossError(absl::StrCat(
-        found.step_dir, ": checkpoint record: micro_batch_size is missing"));
+        found.step_dir,
+        ": checkpoint record: micro_batch_size is no whole number"));
   }
-  micro_batch->get_to(loaded.checkpoint.micro_batch_size);
-  SS_RETURN_IF_ERROR(
-      reshard::CheckTensors(*reader, reshard::LogicalTensors(state.model)));
+  loaded.checkpoint.micro_batch_size = micro_batch->get<int64_t>();
   return loaded;
 }
 
@@ -127,8 +154,8 @@ absl::StatusOr<std::optional<LoadedCheckpoint>> FindCheckpoint(
   }
   if (!found.ok()) return Annotate(found.status(), "--load");
   if (!found->note.empty()) Print(found->note);
-  SS_ASSIGN_OR_RETURN(LoadedCheckpoint loaded, OpenCheckpoint(*found));
-  Print(absl::StrCat("loading ", loaded.step_dir, ", written on ",
+  SS_ASSIGN_OR_RETURN(LoadedCheckpoint loaded, ReadRun(*found));
+  Print(absl::StrCat("loading ", loaded.reader->directory(), ", written on ",
                      reshard::ToString(loaded.checkpoint.layout)));
   return loaded;
 }
@@ -148,7 +175,7 @@ absl::StatusOr<bool> MayReplaceSteps(
   if (!steps.ok()) return steps.status();
   if (steps->empty()) return false;
   if (loaded.has_value() &&
-      Canonical(loaded->step_dir).parent_path() == Canonical(save)) {
+      Canonical(loaded->reader->directory()).parent_path() == Canonical(save)) {
     return true;
   }
   return absl::AlreadyExistsError(
@@ -180,8 +207,9 @@ absl::StatusOr<trainer::DataOrder> ResolveDataOrder(
   const nlohmann::json& data = loaded->checkpoint.run.data;
   const auto order = data.find("order");
   if (order == data.end() || !order->is_string()) {
-    return absl::DataLossError(absl::StrCat(
-        loaded->step_dir, ": checkpoint state: data.order is missing"));
+    return absl::DataLossError(
+        absl::StrCat(loaded->reader->directory(),
+                     ": checkpoint state: data.order is missing"));
   }
   return trainer::ParseDataOrder(order->get<std::string>());
 }
@@ -219,6 +247,20 @@ absl::Status CheckOutputs(const TrainFlags& flags) {
       std::filesystem::exists(log, ignored) ? log : log.parent_path());
 }
 
+std::optional<ckpt::Retention> RetentionOf(
+    const TrainFlags& flags, const trainer::TrainOptions& options) {
+  if (!flags.keep_last.has_value() && !flags.keep_every.has_value()) {
+    return std::nullopt;
+  }
+  ckpt::Retention retention{.keep_last = flags.keep_last.value_or(1),
+                            .keep_every = flags.keep_every.value_or(0)};
+  // The run may have to go on from it once more.
+  if (options.replace_steps) {
+    retention.protected_steps = {options.start.step};
+  }
+  return retention;
+}
+
 void PrintRun(const trainer::TrainOptions& options) {
   const trainer::RunConfig& config = options.config;
   Print(absl::StrCat("layout ", reshard::ToString(options.layout), ", ",
@@ -246,6 +288,28 @@ void PrintChanges(const ResolvedRun& run, const CheckpointRun& checkpoint) {
   }
 }
 
+// No other run saves into the same directory meanwhile.
+absl::StatusOr<int> TrainOnRanks(const trainer::TrainOptions& options) {
+  const std::optional<std::string>& save = options.save_run_dir;
+  std::error_code ignored;
+  const bool is_new =
+      save.has_value() && !std::filesystem::exists(*save, ignored);
+  std::optional<ckpt::File> lock;
+  if (save.has_value()) {
+    SS_ASSIGN_OR_RETURN(lock, ckpt::LockRun(*save));
+  }
+  const absl::Status trained =
+      trainer::RunRanks(static_cast<int>(options.layout.world_size()), {},
+                        [&options](trainer::Communicator& world) {
+                          return trainer::Train(world, options);
+                        });
+  if (trained.ok()) return kExitDone;
+  // Goes if it is empty.
+  if (is_new) std::filesystem::remove(*save, ignored);
+  // The input was good: whatever went wrong since is failed work.
+  return absl::AbortedError(trained.message());
+}
+
 absl::StatusOr<int> RunTraining(const TrainFlags& flags) {
   SS_ASSIGN_OR_RETURN(const std::optional<LoadedCheckpoint> loaded,
                       FindCheckpoint(flags));
@@ -263,6 +327,7 @@ absl::StatusOr<int> RunTraining(const TrainFlags& flags) {
                                 .isa = kernels::DetectIsa(),
                                 .save_run_dir = flags.save,
                                 .save_interval = flags.save_interval,
+                                .async_save = flags.async_save,
                                 .log_interval = flags.log_interval,
                                 .log_jsonl = flags.log_jsonl,
                                 .print = Print};
@@ -273,13 +338,14 @@ absl::StatusOr<int> RunTraining(const TrainFlags& flags) {
         loaded->checkpoint.run.data,
         trainer::DataIdentity(*options.data, options.data_order,
                               run.config.seed)));
-    options.load_step_dir = loaded->step_dir;
+    options.checkpoint = loaded->reader;
     options.start = loaded->checkpoint.run.progress;
   }
   SS_RETURN_IF_ERROR(CheckOutputs(flags));
   if (flags.save.has_value()) {
     SS_ASSIGN_OR_RETURN(options.replace_steps,
                         MayReplaceSteps(*flags.save, loaded));
+    options.retention = RetentionOf(flags, options);
   }
   if (loaded.has_value()) PrintChanges(run, loaded->checkpoint);
   PrintRun(options);
@@ -288,14 +354,7 @@ absl::StatusOr<int> RunTraining(const TrainFlags& flags) {
                        " iterations, --train-iters is ", options.train_iters));
     return kExitDone;
   }
-  const absl::Status trained =
-      trainer::RunRanks(static_cast<int>(run.layout.world_size()), {},
-                        [&options](trainer::Communicator& world) {
-                          return trainer::Train(world, options);
-                        });
-  // The input was good: whatever went wrong since is failed work.
-  if (!trained.ok()) return absl::AbortedError(trained.message());
-  return kExitDone;
+  return TrainOnRanks(options);
 }
 
 }  // namespace

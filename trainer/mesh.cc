@@ -10,6 +10,8 @@ absl::StatusOr<std::unique_ptr<Mesh>> Mesh::Create(
     const reshard::Layout& layout) {
   auto mesh = std::unique_ptr<Mesh>(new Mesh(world, layout));
   const reshard::RankCoordinates& at = mesh->at_;
+  SS_ASSIGN_OR_RETURN(mesh->files_, world.Split(0, world.rank(), "files"));
+  mesh->files_->set_timeout(absl::InfiniteDuration());
   // A group is named by its lowest rank.
   const int64_t tensor_group = reshard::RankOf(
       layout, {.tensor = 0, .pipeline = at.pipeline, .data = at.data});

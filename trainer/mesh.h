@@ -26,6 +26,9 @@ class Mesh {
   bool is_last_stage() const { return at_.pipeline == layout_.pipeline - 1; }
 
   Communicator& world() { return *world_; }
+  // The world once more, for saves and loads: apart from the collectives of
+  // training, and without a timeout, as disks take their time.
+  Communicator& files() { return *files_; }
   Communicator& tensor() { return *tensor_; }
   Communicator& pipeline() { return *pipeline_; }
   Communicator& data() { return *data_; }
@@ -45,6 +48,7 @@ class Mesh {
   reshard::Layout layout_;
   reshard::RankCoordinates at_;
   Communicator* world_;
+  std::unique_ptr<Communicator> files_;
   std::unique_ptr<Communicator> tensor_;
   std::unique_ptr<Communicator> pipeline_;
   std::unique_ptr<Communicator> data_;

@@ -113,7 +113,13 @@ absl::Status Validate(const OptimizerConfig& optimizer) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   absl::Status status = check("--adam-beta1", optimizer.beta1, 1.0);
   status.Update(check("--adam-beta2", optimizer.beta2, 1.0));
-  status.Update(check("--adam-eps", optimizer.eps, kInfinity));
+  // Updates divide by it, as a float, where all gradients have been 0.
+  constexpr double kMinEps = std::numeric_limits<float>::min();
+  if (!(optimizer.eps >= kMinEps && optimizer.eps < kInfinity)) {
+    status.Update(absl::InvalidArgumentError(
+        absl::StrCat("--adam-eps is ", optimizer.eps, ", expected ", kMinEps,
+                     " or more, finite")));
+  }
   status.Update(check("--weight-decay", optimizer.weight_decay, kInfinity));
   status.Update(check("--clip-grad", optimizer.clip_grad, kInfinity));
   return status;

@@ -2,6 +2,8 @@
 #include "trainer/train.h"
 
 #include <array>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,7 +12,10 @@
 #include "ckpt/core/status_macros.h"
 #include "ckpt/run_dir.h"
 #include "kernels/kernels.h"
+#include "reshard/exec/checkpoint_state.h"
 #include "reshard/layout/parameters.h"
+#include "trainer/async_save.h"
+#include "trainer/background_prune.h"
 #include "trainer/checkpointing.h"
 #include "trainer/data/data_identity.h"
 #include "trainer/mesh.h"
@@ -28,25 +33,31 @@ class Trainer {
         config_(options.config),
         log_(log),
         model_(kernels::KernelsFor(options.isa), mesh, options.config),
-        checkpointing_(mesh, options.config.model, model_.parameters(),
-                       model_.optimizer()),
         order_(options.data_order, options.config.seed,
                options.data->num_samples()),
         progress_(options.start) {}
 
   absl::Status Run() {
     SS_RETURN_IF_ERROR(ReportMemory());
-    if (options_.load_step_dir.has_value()) {
-      SS_RETURN_IF_ERROR(checkpointing_.Load(*options_.load_step_dir));
+    SS_ASSIGN_OR_RETURN(
+        checkpointing_,
+        Checkpointing::Create(mesh_, config_.model, model_.parameters(),
+                              model_.optimizer()));
+    if (options_.checkpoint != nullptr) {
+      SS_RETURN_IF_ERROR(checkpointing_->Load(*options_.checkpoint));
     } else {
       model_.parameters().Initialize(reshard::LogicalTensors(config_.model),
                                      config_.seed, config_.init_method_std,
                                      config_.model.num_layers);
     }
+    SS_RETURN_IF_ERROR(PrepareSaves());
     while (progress_.step < options_.train_iters) {
       SS_RETURN_IF_ERROR(Iterate());
+      SS_RETURN_IF_ERROR(LookAfterSave());
       if (IsSaveDue()) SS_RETURN_IF_ERROR(Save());
     }
+    SS_RETURN_IF_ERROR(WaitForSave());
+    if (prune_.has_value()) prune_->Finish();
     return absl::OkStatus();
   }
 
@@ -123,20 +134,83 @@ class Trainer {
             progress_.step % options_.save_interval == 0);
   }
 
-  absl::Status Save() {
-    const absl::Time begin = absl::Now();
+  absl::Status PrepareSaves() {
+    if (!options_.save_run_dir.has_value()) return absl::OkStatus();
+    if (options_.retention.has_value() && mesh_.world().rank() == 0) {
+      prune_.emplace(*options_.save_run_dir, *options_.retention,
+                     [this](const std::string& line) { Print(line); });
+    }
+    if (!options_.async_save) return absl::OkStatus();
+    absl::StatusOr<std::unique_ptr<AsyncSave>> async_save =
+        AsyncSave::Create(*checkpointing_);
+    SS_RETURN_IF_ERROR(AgreeOnStatus(mesh_.world(), async_save.status()));
+    async_save_ = *std::move(async_save);
+    int64_t bytes = async_save_->memory_bytes();
+    SS_RETURN_IF_ERROR(mesh_.world().AllReduceSum(std::span(&bytes, 1)));
+    Print(absl::StrCat("asynchronous saves: ", bytes,
+                       " bytes of memory for the copies of all ranks"));
+    return absl::OkStatus();
+  }
+
+  SaveRequest RequestSave() const {
     const StoredRun run{.config = config_,
                         .progress = progress_,
                         .data = DataIdentity(
                             *options_.data, options_.data_order, config_.seed)};
-    SS_RETURN_IF_ERROR(checkpointing_.Save(
-        *options_.save_run_dir, progress_.step, ToState(run),
-        ToRecord(options_.layout, options_.micro_batch_size),
-        options_.replace_steps));
-    Print(absl::StrFormat("saved %s/%s in %.2f s", *options_.save_run_dir,
-                          ckpt::StepName(progress_.step),
-                          absl::ToDoubleSeconds(absl::Now() - begin)));
+    return {.run_dir = *options_.save_run_dir,
+            .id = {progress_.step, reshard::StateText(ToState(run))},
+            .record = reshard::StateText(
+                ToRecord(options_.layout, options_.micro_batch_size)),
+            .replace_existing = options_.replace_steps};
+  }
+
+  absl::Status Save() {
+    if (async_save_ != nullptr) {
+      SS_RETURN_IF_ERROR(WaitForSave());
+      async_save_->Begin(RequestSave());
+      return absl::OkStatus();
+    }
+    const absl::Time begin = absl::Now();
+    SS_RETURN_IF_ERROR(
+        checkpointing_->Save(RequestSave(), checkpointing_->images()));
+    ReportSave(progress_.step, absl::Now() - begin, "");
     return absl::OkStatus();
+  }
+
+  bool IsSaving() const {
+    return async_save_ != nullptr && async_save_->in_flight();
+  }
+
+  // Ends a save that is in flight if it has ended by itself, or failed.
+  absl::Status LookAfterSave() {
+    if (!IsSaving()) return absl::OkStatus();
+    SS_ASSIGN_OR_RETURN(const bool has_ended,
+                        async_save_->HasEnded(mesh_.world()));
+    return has_ended ? WaitForSave() : absl::OkStatus();
+  }
+
+  absl::Status WaitForSave() {
+    if (!IsSaving()) return absl::OkStatus();
+    const absl::Time begin = absl::Now();
+    SS_ASSIGN_OR_RETURN(const AsyncSave::Report report, async_save_->Finish());
+    const absl::Duration waited = absl::Now() - begin;
+    std::string stalls =
+        absl::StrFormat("; training waited %.3f s for the copy",
+                        absl::ToDoubleSeconds(report.stall));
+    if (waited >= absl::Milliseconds(1)) {
+      absl::StrAppendFormat(&stalls, " and %.3f s for the end",
+                            absl::ToDoubleSeconds(waited));
+    }
+    ReportSave(report.step, report.elapsed, stalls);
+    return absl::OkStatus();
+  }
+
+  void ReportSave(int64_t step, absl::Duration elapsed,
+                  const std::string& stalls) {
+    Print(absl::StrFormat("saved %s/%s in %.2f s%s", *options_.save_run_dir,
+                          ckpt::StepName(step), absl::ToDoubleSeconds(elapsed),
+                          stalls));
+    if (prune_.has_value()) prune_->Begin(step);
   }
 
   Mesh& mesh_;
@@ -144,9 +218,11 @@ class Trainer {
   const RunConfig& config_;
   RunLog& log_;
   RankModel model_;
-  Checkpointing checkpointing_;
   SampleOrder order_;
   RunProgress progress_;
+  std::unique_ptr<Checkpointing> checkpointing_;
+  std::unique_ptr<AsyncSave> async_save_;  // null: saves are synchronous
+  std::optional<BackgroundPrune> prune_;   // on rank 0
 };
 
 }  // namespace

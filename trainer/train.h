@@ -10,6 +10,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "ckpt/reader.h"
+#include "ckpt/retention.h"
 #include "kernels/isa.h"
 #include "reshard/layout/layout.h"
 #include "trainer/comm/communicator.h"
@@ -31,8 +33,8 @@ struct TrainOptions {
   std::shared_ptr<const TokenSource> data = nullptr;
   DataOrder data_order = DataOrder::kShuffled;
 
-  // The step directory to start from; nullopt: initial weights.
-  std::optional<std::string> load_step_dir = std::nullopt;
+  // The checkpoint to start from; null: initial weights.
+  std::shared_ptr<const ckpt::Reader> checkpoint = nullptr;
 
   std::optional<std::string> save_run_dir = std::nullopt;
   // Iterations between saves; 0: only after the last.
@@ -40,6 +42,10 @@ struct TrainOptions {
   // Whether a step that is there already may be replaced: only where the run
   // goes on from an earlier step of the same directory.
   bool replace_steps = false;
+  // Whether training goes on while a copy of its state is written.
+  bool async_save = false;
+  // What to keep of save_run_dir after each save; nullopt: all.
+  std::optional<ckpt::Retention> retention = std::nullopt;
 
   int64_t log_interval = 1;
   std::optional<std::string> log_jsonl = std::nullopt;
@@ -50,7 +56,8 @@ struct TrainOptions {
 // The part of one rank. Collective over `world`.
 // REQUIRES: Validate(config, layout, micro_batch_size) is OK and world has the
 // layout's size.
-// Errors: those of data, load and save, on all ranks.
+// Errors: those of data, load and save, on all ranks; of an asynchronous save
+// at the latest in the iteration after the one in which it failed.
 absl::Status Train(Communicator& world, const TrainOptions& options);
 
 }  // namespace shardshift::trainer

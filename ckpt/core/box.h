@@ -10,12 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 
 namespace shardshift::ckpt {
 
-// Extents of a tensor. A 0-d shape is {} and has one element.
-using Shape = std::vector<int64_t>;
+// Extents of a tensor. A 0-d shape is {} and has one element. The usual few
+// dims need no allocation: an index may list a million of them.
+using Shape = absl::InlinedVector<int64_t, 4>;
 
 // The indices start[d] <= i[d] < start[d] + extent[d]. Both vectors have one
 // entry for each dim.
@@ -24,7 +26,7 @@ struct Box {
   Shape extent;
 
   int64_t ndim() const { return static_cast<int64_t>(start.size()); }
-  friend auto operator<=>(const Box&, const Box&) = default;
+  friend std::strong_ordering operator<=>(const Box&, const Box&) = default;
   friend bool operator==(const Box&, const Box&) = default;
 };
 

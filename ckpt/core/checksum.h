@@ -21,6 +21,10 @@ inline constexpr int64_t NumBlocks(int64_t num_bytes) {
   return num_bytes / kBlockBytes + (num_bytes % kBlockBytes != 0 ? 1 : 0);
 }
 
+// No block takes more bytes in a file, whatever its codec: 1/256 is what zstd
+// may add to what it cannot compress.
+inline constexpr int64_t kMaxStoredBytes = kBlockBytes + kBlockBytes / 256;
+
 // XXH3-64.
 uint64_t Checksum64(std::span<const std::byte> bytes);
 

@@ -18,6 +18,19 @@ void Encoder::PutString(absl::string_view text) {
   bytes_.append(text.data(), text.size());
 }
 
+void Encoder::PutVarint(int64_t value) {
+  auto rest = static_cast<uint64_t>(value);
+  for (; rest >= 0x80; rest >>= 7) {
+    PutU8(static_cast<uint8_t>(rest | 0x80));
+  }
+  PutU8(static_cast<uint8_t>(rest));
+}
+
+void Encoder::PutShortString(absl::string_view text) {
+  PutVarint(static_cast<int64_t>(text.size()));
+  bytes_.append(text.data(), text.size());
+}
+
 void Decoder::Fail(absl::string_view what) {
   if (!ok()) return;
   status_ = absl::DataLossError(
@@ -54,8 +67,22 @@ int64_t Decoder::GetInt() {
   return static_cast<int64_t>(value);
 }
 
+int64_t Decoder::GetVarint() {
+  constexpr int kMaxBytes = 9;  // of 7 bits: the 63 of int64_t
+  uint64_t value = 0;
+  for (int i = 0; i < kMaxBytes; ++i) {
+    const uint8_t byte = GetU8();
+    value |= uint64_t{byte & 0x7Fu} << (7 * i);
+    if (byte >= 0x80) continue;
+    if (byte == 0 && i > 0) Fail("number longer than need be");
+    return ok() ? static_cast<int64_t>(value) : 0;
+  }
+  Fail("number beyond 63 bits");
+  return 0;
+}
+
 int64_t Decoder::GetCount(int64_t min_item_bytes) {
-  const int64_t count = GetInt();
+  const int64_t count = GetVarint();
   if (count > remaining() / min_item_bytes) {
     Fail("count beyond the end");
     return 0;
@@ -63,7 +90,7 @@ int64_t Decoder::GetCount(int64_t min_item_bytes) {
   return count;
 }
 
-std::string Decoder::GetString() {
+std::string Decoder::GetShortString() {
   const int64_t size = GetCount(1);
   if (!ok()) return "";
   const auto* text = reinterpret_cast<const char*>(bytes_.data() + position_);

@@ -27,6 +27,11 @@ class Encoder {
   void PutInt(int64_t value) { PutU64(static_cast<uint64_t>(value)); }
   // A u64 length, then the bytes.
   void PutString(absl::string_view text);
+  // In 1 to 9 bytes of 7 bits each, low bits first; all but the last have
+  // their high bit set (LEB128). REQUIRES: not negative.
+  void PutVarint(int64_t value);
+  // A varint length, then the bytes.
+  void PutShortString(absl::string_view text);
 
   const std::string& bytes() const { return bytes_; }
 
@@ -47,11 +52,13 @@ class Decoder {
   uint64_t GetU64();
   // Fails for a value beyond int64_t.
   int64_t GetInt();
-  // A number of items of at least `min_item_bytes` each that are to follow:
-  // fails if the rest of the input cannot hold them, so that a caller may
-  // allocate for the count. REQUIRES: min_item_bytes > 0.
+  // Fails for a form longer than need be, or a value beyond int64_t.
+  int64_t GetVarint();
+  // A varint number of items of at least `min_item_bytes` each that are to
+  // follow: fails if the rest of the input cannot hold them, so that a caller
+  // may allocate for the count. REQUIRES: min_item_bytes > 0.
   int64_t GetCount(int64_t min_item_bytes);
-  std::string GetString();
+  std::string GetShortString();
 
   bool ok() const { return status_.ok(); }
   // DataLoss if something failed, or if bytes are left over.

@@ -1,5 +1,5 @@
 // Content fingerprints: what a logical tensor holds, whatever the boxes it is
-// stored in. Definition and collision argument: ckpt/FORMAT.md, "Fingerprints".
+// stored in. Definition and collision argument: FORMAT.md, "Fingerprints".
 //
 // A tensor is taken as its dense row-major image, cut into 32-bit words. Its
 // fingerprint is a sum over the words of value times a pseudo-random

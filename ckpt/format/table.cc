@@ -6,8 +6,11 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/format/cover.h"
 #include "ckpt/format/user_block.h"
@@ -21,8 +24,12 @@ absl::Status Bad(absl::string_view where, absl::string_view what) {
 
 absl::Status CheckTensor(const Tensor& tensor) {
   SS_RETURN_IF_ERROR(CheckName(tensor.name));
-  SS_RETURN_IF_ERROR(
-      Annotate(CheckName(tensor.role), Describe(tensor) + " role"));
+  if (const absl::Status role = CheckName(tensor.role); !role.ok()) {
+    return Annotate(role, Describe(tensor) + " role");
+  }
+  if (absl::StrContains(tensor.role, '/')) {
+    return Bad(Describe(tensor), "has a role with '/'");
+  }
   if (tensor.shape.size() > kMaxNdim) {
     return Bad(Describe(tensor), absl::StrCat("has ", tensor.shape.size(),
                                               " dims, more than ", kMaxNdim));
@@ -48,10 +55,20 @@ absl::Status CheckFragment(const Table& table, const Fragment& fragment) {
   if (NumElements(fragment.box) == 0 && fragment.box != whole) {
     return Bad(Describe(table, fragment), "is empty");
   }
+  if (NumElements(fragment.box) == 0 && fragment.fingerprint != Fingerprint()) {
+    return Bad(Describe(table, fragment),
+               "has a fingerprint, expected 0, as it has no elements");
+  }
   if (fragment.codec > Codec::kShuffleZstd) {
     return Bad(Describe(table, fragment),
                absl::StrCat("has codec ", static_cast<int>(fragment.codec),
                             ", which this program does not know"));
+  }
+  if (fragment.codec != Codec::kNone &&
+      FragmentBytes(table, fragment) < kMinCompressedBytes) {
+    return Bad(Describe(table, fragment),
+               absl::StrCat("has a codec, but fewer than ", kMinCompressedBytes,
+                            " bytes"));
   }
   const int64_t num_blocks = NumBlocks(FragmentBytes(table, fragment));
   if (static_cast<int64_t>(fragment.blocks.size()) != num_blocks) {
@@ -61,6 +78,31 @@ absl::Status CheckFragment(const Table& table, const Fragment& fragment) {
   }
   if (!IsReduced(fragment.fingerprint)) {
     return Bad(Describe(table, fragment), "has a fingerprint out of range");
+  }
+  return absl::OkStatus();
+}
+
+// A tensor is a dataset NAME/ROLE in HDF5, which cannot be a group as well.
+absl::Status CheckNesting(const Table& table) {
+  absl::flat_hash_set<std::string> datasets;
+  const auto nests = [](const Tensor& tensor) {
+    return absl::StrContains(tensor.name, '/');
+  };
+  if (std::none_of(table.tensors.begin(), table.tensors.end(), nests)) {
+    return absl::OkStatus();
+  }
+  for (const Tensor& tensor : table.tensors) {
+    datasets.insert(absl::StrCat(tensor.name, "/", tensor.role));
+  }
+  for (const Tensor& tensor : table.tensors) {
+    const absl::string_view path = tensor.name;
+    for (size_t end = path.find('/'); end != absl::string_view::npos;) {
+      end = path.find('/', end + 1);
+      if (!datasets.contains(path.substr(0, end))) continue;
+      return Bad(Describe(tensor),
+                 absl::StrCat("lies below ", path.substr(0, end),
+                              ", which is the name and role of a tensor"));
+    }
   }
   return absl::OkStatus();
 }
@@ -115,7 +157,7 @@ absl::Status CheckBlocks(const Table& table, const Fragment& fragment,
     const bool has_size =
         is_plain
             ? block.stored_bytes == std::min(kBlockBytes, size - begin)
-            : block.stored_bytes > 0 && block.stored_bytes <= 2 * kBlockBytes;
+            : block.stored_bytes > 0 && block.stored_bytes <= kMaxStoredBytes;
     if (!has_size || (is_plain && block.offset_bytes - begin !=
                                       fragment.blocks.front().offset_bytes)) {
       return Bad(
@@ -145,6 +187,17 @@ absl::Status CheckPartOrder(const std::vector<Part>& parts) {
           absl::StrCat("part ", part.number, " is listed after ", previous));
     }
     previous = part.number;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPartsAreUsed(const Table& table) {
+  absl::flat_hash_set<int64_t> used;
+  for (const Fragment& fragment : table.fragments) used.insert(fragment.part);
+  for (const Part& part : table.parts) {
+    if (used.contains(part.number)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("part ", part.number, " has no fragment"));
   }
   return absl::OkStatus();
 }
@@ -183,6 +236,10 @@ int64_t FragmentBytes(const Table& table, const Fragment& fragment) {
          ItemSize(table.tensors[fragment.tensor].dtype);
 }
 
+int64_t ChunkBytes(const Table& table, const Fragment& fragment) {
+  return std::min(FragmentBytes(table, fragment), kBlockBytes);
+}
+
 std::string Describe(const Tensor& tensor) {
   return absl::StrCat("tensor \"", tensor.name, "\" (", tensor.role, ")");
 }
@@ -194,6 +251,15 @@ std::string Describe(const Table& table, const Fragment& fragment) {
 
 std::string PartFileName(int64_t part) {
   return absl::StrFormat("part-%05d.h5", part);
+}
+
+void PlaceBlocks(int64_t offset_bytes, int64_t num_bytes, Fragment& fragment) {
+  for (Block& block : fragment.blocks) {
+    block.offset_bytes = offset_bytes;
+    block.stored_bytes = std::min(kBlockBytes, num_bytes);
+    offset_bytes += block.stored_bytes;
+    num_bytes -= block.stored_bytes;
+  }
 }
 
 std::vector<Fingerprint> TensorFingerprints(const Table& table) {
@@ -216,19 +282,27 @@ Digest128 RootFingerprintOf(const Table& table) {
 }
 
 absl::Status CheckName(absl::string_view name) {
-  const auto is_allowed = [](char c) {
-    return c > ' ' && c <= '~' && c != '/';
-  };
-  if (!name.empty() && name.size() <= kMaxNameBytes && name != "." &&
-      name != ".." && std::all_of(name.begin(), name.end(), is_allowed)) {
-    return absl::OkStatus();
+  const auto is_allowed = [](char c) { return c > ' ' && c <= '~'; };
+  bool is_good = name.size() <= kMaxNameBytes &&
+                 std::all_of(name.begin(), name.end(), is_allowed);
+  for (const absl::string_view component : absl::StrSplit(name, '/')) {
+    is_good =
+        is_good && !component.empty() && component != "." && component != "..";
   }
+  if (is_good) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "name \"", name, "\" is not allowed: expected 1 to ", kMaxNameBytes,
-      " printable ASCII characters other than '/' and space"));
+      " printable ASCII characters other than space, and between '/' neither "
+      "nothing nor \".\" or \"..\""));
 }
 
 absl::Status CheckContents(const Table& table) {
+  for (const std::string* text : {&table.state, &table.record}) {
+    if (static_cast<int64_t>(text->size()) <= kMaxTextBytes) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("state or record has ", text->size(), " bytes, more than ",
+                     kMaxTextBytes));
+  }
   const Tensor* previous = nullptr;
   for (const Tensor& tensor : table.tensors) {
     SS_RETURN_IF_ERROR(CheckTensor(tensor));
@@ -254,7 +328,7 @@ absl::Status CheckContents(const Table& table) {
     }
     before = &fragment;
   }
-  if (next_tensor == num_tensors) return absl::OkStatus();
+  if (next_tensor == num_tensors) return CheckNesting(table);
   return Bad(Describe(table.tensors[next_tensor]), "has no fragment");
 }
 
@@ -287,6 +361,7 @@ absl::Status CheckIndexTable(const Table& table) {
   SS_RETURN_IF_ERROR(CheckContents(table));
   SS_RETURN_IF_ERROR(CheckPartOrder(table.parts));
   SS_RETURN_IF_ERROR(CheckPlaces(table, table.parts));
+  SS_RETURN_IF_ERROR(CheckPartsAreUsed(table));
   return CheckCovers(table);
 }
 

@@ -25,8 +25,13 @@ namespace shardshift::ckpt {
 inline constexpr int64_t kMaxNdim = 32;  // HDF5's limit
 inline constexpr int64_t kMaxNameBytes = 1024;
 
+// Bytes of state and of record.
+inline constexpr int64_t kMaxTextBytes = int64_t{64} << 20;
+
 // One logical tensor. (name, role) is unique in a checkpoint. Names and roles
-// are printable ASCII without '/' and space, and neither "." nor "..".
+// are printable ASCII without space. A role has no '/'; a name may have some,
+// which nest groups in HDF5: what lies between them is not empty, nor "." or
+// "..", and NAME/ROLE is no group of another tensor's.
 struct Tensor {
   std::string name;
   std::string role;
@@ -44,6 +49,9 @@ enum class Codec : uint8_t {
   // unless it is the only one.
   kShuffleZstd = 1,
 };
+
+// Smaller fragments are stored without a codec.
+inline constexpr int64_t kMinCompressedBytes = 4096;
 
 // kBlockBytes of a fragment's values, the last one shorter.
 struct Block {
@@ -92,12 +100,20 @@ struct Table {
 // Of the values, whatever the codec.
 int64_t FragmentBytes(const Table& table, const Fragment& fragment);
 
+// What the blocks of a fragment with a codec are padded to: HDF5 wants chunks
+// of one size.
+int64_t ChunkBytes(const Table& table, const Fragment& fragment);
+
 // `tensor "name" (role) [0:4]`, for messages.
 std::string Describe(const Tensor& tensor);
 std::string Describe(const Table& table, const Fragment& fragment);
 
 // The file name of a part: "part-00012.h5".
 std::string PartFileName(int64_t part);
+
+// Gives the blocks of a fragment without a codec their places: one after
+// another from offset_bytes on, num_bytes in all.
+void PlaceBlocks(int64_t offset_bytes, int64_t num_bytes, Fragment& fragment);
 
 // The fingerprint of each tensor: the sum over its fragments.
 // REQUIRES: CheckContents.
@@ -106,7 +122,8 @@ std::vector<Fingerprint> TensorFingerprints(const Table& table);
 // One fingerprint of all tensors and their values, whatever the fragments.
 Digest128 RootFingerprintOf(const Table& table);
 
-// Errors: InvalidArgument for a tensor name or role that breaks the rule.
+// Errors: InvalidArgument for a tensor name that breaks the rule. A role is
+// such a name without '/'.
 absl::Status CheckName(absl::string_view name);
 
 // Checks what can be known before places are: order, names, shapes, boxes
@@ -127,6 +144,7 @@ absl::Status CheckIndexTable(const Table& table);
 // Where the payload lies in a part, ascending. REQUIRES: a part's table.
 std::vector<ByteRange> PayloadRanges(const Table& table);
 
+// REQUIRES: fragments are sorted, and blocks without a codec placed.
 std::string EncodeTable(const Table& table);
 
 // Decoders of bytes that nobody has checked. Memory is bounded by a small

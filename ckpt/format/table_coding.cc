@@ -1,7 +1,9 @@
 // How a table lies in a file (FORMAT.md, "Tables"): step, state, record,
-// tensors, parts, fragments, each list behind its count. Numbers are u64
-// unless said here.
+// parts, then each tensor with its fragments. Lists stand behind their count;
+// numbers are varints unless said here.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -14,62 +16,72 @@ namespace shardshift::ckpt {
 namespace {
 
 // Least bytes of an encoded item, which bound a count before memory is taken.
-constexpr int64_t kMinTensorBytes = 8 + 8 + 1 + 1;
-constexpr int64_t kPartBytes = 4 * 8;
-constexpr int64_t kMinFragmentBytes = 2 * 8 + 1 + 2 * 8 + 8;
-constexpr int64_t kBlockBytesEncoded = 3 * 8;
+constexpr int64_t kMinTensorBytes = 2 + 2 + 1 + 1 + 1;
+constexpr int64_t kMinPartBytes = 1 + 1 + 16;
+constexpr int64_t kMinFragmentBytes = 1 + 1 + 16 + 1;
+constexpr int64_t kMinBlockBytes = 8;
 
 void PutShape(Encoder& out, const Shape& shape) {
-  for (const int64_t n : shape) out.PutInt(n);
+  for (const int64_t n : shape) out.PutVarint(n);
 }
 
 // dtype and ndim are u8.
 void PutTensor(Encoder& out, const Tensor& tensor) {
-  out.PutString(tensor.name);
-  out.PutString(tensor.role);
+  out.PutShortString(tensor.name);
+  out.PutShortString(tensor.role);
   out.PutU8(static_cast<uint8_t>(tensor.dtype));
   out.PutU8(static_cast<uint8_t>(tensor.shape.size()));
   PutShape(out, tensor.shape);
 }
 
+// The digest is two u64.
 void PutPart(Encoder& out, const Part& part) {
-  out.PutInt(part.number);
-  out.PutInt(part.file_bytes);
+  out.PutVarint(part.number);
+  out.PutVarint(part.file_bytes);
   out.PutU64(part.metadata_digest.low);
   out.PutU64(part.metadata_digest.high);
 }
 
-// codec is u8. The tensor tells how many numbers start and extent are.
+// codec is u8, fingerprint and checksums are u64. The tensor tells how many
+// numbers start and extent are. Without a codec the place of the first block
+// tells those of all.
 void PutFragment(Encoder& out, const Fragment& fragment) {
-  out.PutInt(fragment.tensor);
-  out.PutInt(fragment.part);
+  out.PutVarint(fragment.part);
   out.PutU8(static_cast<uint8_t>(fragment.codec));
   PutShape(out, fragment.box.start);
   PutShape(out, fragment.box.extent);
   out.PutU64(fragment.fingerprint.low);
   out.PutU64(fragment.fingerprint.high);
-  out.PutInt(static_cast<int64_t>(fragment.blocks.size()));
+  out.PutVarint(static_cast<int64_t>(fragment.blocks.size()));
+  const bool is_plain = fragment.codec == Codec::kNone;
+  if (is_plain && !fragment.blocks.empty()) {
+    out.PutVarint(fragment.blocks.front().offset_bytes);
+  }
   for (const Block& block : fragment.blocks) {
-    out.PutInt(block.offset_bytes);
-    out.PutInt(block.stored_bytes);
+    if (!is_plain) {
+      out.PutVarint(block.offset_bytes);
+      out.PutVarint(block.stored_bytes);
+    }
     out.PutU64(block.checksum);
   }
 }
 
 Shape GetShape(Decoder& in, size_t ndim) {
   Shape shape(ndim);
-  for (int64_t& n : shape) n = in.GetInt();
+  for (int64_t& n : shape) n = in.GetVarint();
   return shape;
 }
 
 Tensor GetTensor(Decoder& in) {
   Tensor tensor;
-  tensor.name = in.GetString();
-  tensor.role = in.GetString();
-  if (const std::optional<DType> dtype = DTypeFromNumber(in.GetU8())) {
+  tensor.name = in.GetShortString();
+  tensor.role = in.GetShortString();
+  const uint8_t number = in.GetU8();
+  if (const std::optional<DType> dtype = DTypeFromNumber(number)) {
     tensor.dtype = *dtype;
   } else {
-    in.Fail("unknown dtype");
+    in.Fail(absl::StrCat(Describe(tensor), " has dtype ", number,
+                         ", which this program does not know,"));
   }
   tensor.shape = GetShape(in, in.GetU8());
   return tensor;
@@ -77,51 +89,87 @@ Tensor GetTensor(Decoder& in) {
 
 Part GetPart(Decoder& in) {
   Part part;
-  part.number = in.GetInt();
-  part.file_bytes = in.GetInt();
+  part.number = in.GetVarint();
+  part.file_bytes = in.GetVarint();
   part.metadata_digest.low = in.GetU64();
   part.metadata_digest.high = in.GetU64();
   return part;
 }
 
-Fragment GetFragment(Decoder& in, const std::vector<Tensor>& tensors) {
-  Fragment fragment;
-  fragment.tensor = in.GetInt();
-  if (fragment.tensor >= static_cast<int64_t>(tensors.size())) {
-    in.Fail("fragment of no tensor");
-    return fragment;
+// The bytes of a box that nobody has checked, or -1.
+int64_t UncheckedBytes(const Tensor& tensor, const Box& box) {
+  const absl::StatusOr<int64_t> elements = CheckedNumElements(box.extent);
+  int64_t bytes = -1;
+  if (!elements.ok() ||
+      __builtin_mul_overflow(*elements, ItemSize(tensor.dtype), &bytes)) {
+    return -1;
   }
-  const size_t ndim = tensors[fragment.tensor].shape.size();
-  fragment.part = in.GetInt();
+  return bytes;
+}
+
+void GetPlainBlocks(Decoder& in, const Tensor& tensor, Fragment& fragment) {
+  const int64_t offset_bytes = in.GetVarint();
+  const int64_t size = UncheckedBytes(tensor, fragment.box);
+  if (size < 0 || offset_bytes > std::numeric_limits<int64_t>::max() - size) {
+    in.Fail(absl::StrCat(Describe(tensor), ": place beyond 63 bits"));
+    return;
+  }
+  PlaceBlocks(offset_bytes, size, fragment);
+  for (Block& block : fragment.blocks) block.checksum = in.GetU64();
+}
+
+Fragment GetFragment(Decoder& in, const Tensor& tensor, int64_t index) {
+  const size_t ndim = tensor.shape.size();
+  Fragment fragment;
+  fragment.tensor = index;
+  fragment.part = in.GetVarint();
   fragment.codec = static_cast<Codec>(in.GetU8());
   fragment.box.start = GetShape(in, ndim);
   fragment.box.extent = GetShape(in, ndim);
   fragment.fingerprint.low = in.GetU64();
   fragment.fingerprint.high = in.GetU64();
-  fragment.blocks.resize(in.GetCount(kBlockBytesEncoded));
+  fragment.blocks.resize(in.GetCount(kMinBlockBytes));
+  if (fragment.blocks.empty()) return fragment;
+  if (fragment.codec == Codec::kNone) {
+    GetPlainBlocks(in, tensor, fragment);
+    return fragment;
+  }
   for (Block& block : fragment.blocks) {
-    block.offset_bytes = in.GetInt();
-    block.stored_bytes = in.GetInt();
+    block.offset_bytes = in.GetVarint();
+    block.stored_bytes = in.GetVarint();
     block.checksum = in.GetU64();
   }
   return fragment;
 }
 
+// What a tensor and its fragments usually take at least. A count says no more
+// than that this many might follow; memory is taken for what is likely.
+constexpr int64_t kUsualTensorBytes = 48;
+
+void GetTensors(Decoder& in, int64_t input_bytes, Table& table) {
+  const int64_t num_tensors = in.GetCount(kMinTensorBytes);
+  const int64_t likely = std::min(num_tensors, input_bytes / kUsualTensorBytes);
+  table.tensors.reserve(likely);
+  table.fragments.reserve(likely);
+  for (int64_t t = 0; t < num_tensors && in.ok(); ++t) {
+    table.tensors.push_back(GetTensor(in));
+    int64_t count = in.GetCount(kMinFragmentBytes);
+    for (; count > 0 && in.ok(); --count) {
+      table.fragments.push_back(GetFragment(in, table.tensors.back(), t));
+    }
+  }
+}
+
 absl::StatusOr<Table> Decode(std::span<const std::byte> bytes) {
   Decoder in(bytes);
   Table table;
-  table.step = in.GetInt();
-  table.state = in.GetString();
-  table.record = in.GetString();
-  for (int64_t n = in.GetCount(kMinTensorBytes); n > 0 && in.ok(); --n) {
-    table.tensors.push_back(GetTensor(in));
-  }
-  for (int64_t n = in.GetCount(kPartBytes); n > 0 && in.ok(); --n) {
+  table.step = in.GetVarint();
+  table.state = in.GetShortString();
+  table.record = in.GetShortString();
+  for (int64_t n = in.GetCount(kMinPartBytes); n > 0 && in.ok(); --n) {
     table.parts.push_back(GetPart(in));
   }
-  for (int64_t n = in.GetCount(kMinFragmentBytes); n > 0 && in.ok(); --n) {
-    table.fragments.push_back(GetFragment(in, table.tensors));
-  }
+  GetTensors(in, static_cast<int64_t>(bytes.size()), table);
   SS_RETURN_IF_ERROR(Annotate(in.Finish(), "table"));
   return table;
 }
@@ -145,15 +193,23 @@ absl::Status CheckPartTable(const Table& table, int64_t file_bytes) {
 
 std::string EncodeTable(const Table& table) {
   Encoder out;
-  out.PutInt(table.step);
-  out.PutString(table.state);
-  out.PutString(table.record);
-  out.PutInt(static_cast<int64_t>(table.tensors.size()));
-  for (const Tensor& tensor : table.tensors) PutTensor(out, tensor);
-  out.PutInt(static_cast<int64_t>(table.parts.size()));
+  out.PutVarint(table.step);
+  out.PutShortString(table.state);
+  out.PutShortString(table.record);
+  out.PutVarint(static_cast<int64_t>(table.parts.size()));
   for (const Part& part : table.parts) PutPart(out, part);
-  out.PutInt(static_cast<int64_t>(table.fragments.size()));
-  for (const Fragment& fragment : table.fragments) PutFragment(out, fragment);
+  out.PutVarint(static_cast<int64_t>(table.tensors.size()));
+  auto fragment = table.fragments.begin();
+  for (size_t t = 0; t < table.tensors.size(); ++t) {
+    PutTensor(out, table.tensors[t]);
+    const auto begin = fragment;
+    while (fragment != table.fragments.end() &&
+           fragment->tensor == static_cast<int64_t>(t)) {
+      ++fragment;
+    }
+    out.PutVarint(fragment - begin);
+    for (auto f = begin; f != fragment; ++f) PutFragment(out, *f);
+  }
   return out.bytes();
 }
 

@@ -36,6 +36,11 @@ absl::Status CheckFields(const UserBlock& block) {
   if (block.role != FileRole::kPart && block.role != FileRole::kIndex) {
     return absl::DataLossError("user block: unknown file role");
   }
+  if (block.table_bytes > kMaxTableBytes) {
+    return absl::DataLossError(
+        absl::StrCat("user block: a table of ", block.table_bytes,
+                     " bytes, more than ", kMaxTableBytes));
+  }
   if (block.table_offset_bytes < kUserBlockBytes ||
       block.table_bytes > block.file_bytes ||
       block.table_offset_bytes > block.file_bytes - block.table_bytes) {
@@ -68,7 +73,8 @@ absl::StatusOr<Digest128> DigestOf(const UserBlock& block,
   std::string user_block = EncodeFields(block, Digest128());
   user_block.resize(kUserBlockBytes, '\0');
   stream.Update(AsBytes(user_block));
-  std::vector<std::byte> buffer(size_t{1} << 20);
+  std::vector<std::byte> buffer(
+      static_cast<size_t>(std::min(block.file_bytes, int64_t{1} << 20)));
   for (const ByteRange& range : metadata) {
     for (int64_t offset = range.begin; offset < range.end;) {
       const int64_t size =
@@ -93,7 +99,9 @@ std::string EncodeUserBlock(const UserBlock& block) {
 
 absl::StatusOr<UserBlock> DecodeUserBlock(std::span<const std::byte> bytes) {
   if (static_cast<int64_t>(bytes.size()) != kUserBlockBytes) {
-    return absl::DataLossError("user block: shorter than 4096 bytes");
+    return absl::DataLossError(
+        "user block: not a finished file of a checkpoint (shorter than 4096 "
+        "bytes)");
   }
   const auto magic = AsBytes(kMagic);
   if (!std::equal(magic.begin(), magic.end(), bytes.begin())) {
@@ -119,6 +127,9 @@ absl::StatusOr<UserBlock> DecodeUserBlock(std::span<const std::byte> bytes) {
   block.metadata_digest.high = in.GetU64();
   if (!in.ok()) return absl::DataLossError("user block: number too large");
   SS_RETURN_IF_ERROR(CheckFields(block));
+  if (!std::ranges::equal(AsBytes(EncodeUserBlock(block)), bytes)) {
+    return absl::DataLossError("user block: bytes of no field are not zero");
+  }
   return block;
 }
 
@@ -164,6 +175,16 @@ absl::StatusOr<Digest128> ComputeMetadataDigest(
                   [&](int64_t offset, std::span<std::byte> bytes) {
                     return file.ReadAt(offset, bytes);
                   });
+}
+
+absl::Status CheckMetadataDigest(const File& file, const UserBlock& block,
+                                 std::span<const ByteRange> payload) {
+  SS_ASSIGN_OR_RETURN(const Digest128 digest,
+                      ComputeMetadataDigest(file, block, payload));
+  if (digest == block.metadata_digest) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      file.path(), ": digest of all that is not payload is ", ToString(digest),
+      ", expected ", ToString(block.metadata_digest)));
 }
 
 absl::StatusOr<UserBlock> SealFile(const File& file, FileImage image,

@@ -21,6 +21,7 @@ namespace shardshift::ckpt {
 
 inline constexpr int64_t kUserBlockBytes = 4096;
 inline constexpr uint32_t kFormatVersion = 1;
+inline constexpr int64_t kMaxTableBytes = int64_t{4} << 30;
 
 enum class FileRole : uint32_t { kPart = 1, kIndex = 2 };
 
@@ -60,6 +61,11 @@ absl::StatusOr<std::string> ReadTableBytes(const File& file,
 absl::StatusOr<Digest128> ComputeMetadataDigest(
     const File& file, const UserBlock& block,
     std::span<const ByteRange> payload);
+
+// Whether that is the digest that `block` names.
+// Errors: DataLoss, naming the file.
+absl::Status CheckMetadataDigest(const File& file, const UserBlock& block,
+                                 std::span<const ByteRange> payload);
 
 // Finishes a file of which nothing but the payload is written: adds `table` to
 // the rest, `image`, sets the size, writes that and last the user block, syncs,

@@ -8,13 +8,16 @@
 #include "absl/strings/str_replace.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/format/user_block.h"
-#include "ckpt/hdf5/memory_driver.h"
 #include "ckpt/hdf5/types.h"
 
 namespace shardshift::ckpt {
 namespace {
 
 constexpr hsize_t kPageBytes = 4096;
+
+// The filter's one parameter is the level that others compress with.
+constexpr H5Z_filter_t kZstdFilter = 32015;
+constexpr unsigned kZstdLevel = 1;
 
 std::vector<hsize_t> Dims(const Shape& shape) {
   return std::vector<hsize_t>(shape.begin(), shape.end());
@@ -37,11 +40,12 @@ Handle BoxSpace(const Shape& shape, const Box& box) {
 }
 
 // Newest file format of 1.10, which every later library reads.
-Handle AccessProperties(const std::shared_ptr<FileImage>& image) {
+Handle AccessProperties(const std::shared_ptr<FileImage>& image,
+                        const std::shared_ptr<RawWrites>& raw) {
   Handle list(H5Pcreate(H5P_FILE_ACCESS));
   const bool ok =
       H5Pset_libver_bounds(list.get(), H5F_LIBVER_V110, H5F_LIBVER_V110) >= 0 &&
-      UseMemoryDriver(list, image);
+      UseMemoryDriver(list, image, raw);
   return ok ? std::move(list) : Handle();
 }
 
@@ -69,6 +73,22 @@ Handle DatasetProperties() {
   Handle list(H5Pcreate(H5P_DATASET_CREATE));
   const bool ok = H5Pset_layout(list.get(), H5D_CONTIGUOUS) >= 0 &&
                   H5Pset_alloc_time(list.get(), H5D_ALLOC_TIME_EARLY) >= 0 &&
+                  H5Pset_fill_time(list.get(), H5D_FILL_TIME_NEVER) >= 0 &&
+                  H5Pset_obj_track_times(list.get(), false) >= 0;
+  return ok ? std::move(list) : Handle();
+}
+
+// zstd is "optional", as the library refuses to make a dataset with a filter
+// that it has not got and that it could not do without; its readers have to
+// have it all the same.
+Handle CompressedProperties(int64_t chunk_elements) {
+  Handle list(H5Pcreate(H5P_DATASET_CREATE));
+  const auto chunk = static_cast<hsize_t>(chunk_elements);
+  const bool ok = H5Pset_chunk(list.get(), 1, &chunk) >= 0 &&
+                  H5Pset_shuffle(list.get()) >= 0 &&
+                  H5Pset_filter(list.get(), kZstdFilter, H5Z_FLAG_OPTIONAL, 1,
+                                &kZstdLevel) >= 0 &&
+                  H5Pset_alloc_time(list.get(), H5D_ALLOC_TIME_INCR) >= 0 &&
                   H5Pset_fill_time(list.get(), H5D_FILL_TIME_NEVER) >= 0 &&
                   H5Pset_obj_track_times(list.get(), false) >= 0;
   return ok ? std::move(list) : Handle();
@@ -114,9 +134,10 @@ int64_t OffsetOf(const Handle& dataset) {
 }  // namespace
 
 FileBuilder::FileBuilder(std::string path, std::shared_ptr<FileImage> image,
-                         Handle file)
+                         std::shared_ptr<RawWrites> raw, Handle file)
     : path_(std::move(path)),
       image_(std::move(image)),
+      raw_(std::move(raw)),
       file_(std::move(file)) {}
 
 FileBuilder::~FileBuilder() {
@@ -129,11 +150,12 @@ absl::StatusOr<std::unique_ptr<FileBuilder>> FileBuilder::Create(
   const Hdf5Lock lock;
   SS_RETURN_IF_ERROR(CheckHdf5Version());
   auto image = std::make_shared<FileImage>();
+  auto raw = std::make_shared<RawWrites>();
   Handle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, FileProperties().get(),
-                        AccessProperties(image).get()));
+                        AccessProperties(image, raw).get()));
   if (!file.ok()) return Hdf5Error("create", path);
   return std::unique_ptr<FileBuilder>(
-      new FileBuilder(path, std::move(image), std::move(file)));
+      new FileBuilder(path, std::move(image), std::move(raw), std::move(file)));
 }
 
 absl::Status FileBuilder::AddGroupsOf(const std::string& dataset) {
@@ -151,10 +173,11 @@ absl::Status FileBuilder::AddGroupsOf(const std::string& dataset) {
 
 absl::StatusOr<Handle> FileBuilder::AddDataset(const std::string& dataset,
                                                const Handle& type,
-                                               const Handle& space) {
+                                               const Handle& space,
+                                               const Handle& properties) {
   SS_RETURN_IF_ERROR(AddGroupsOf(dataset));
   Handle handle(H5Dcreate2(file_.get(), dataset.c_str(), type.get(),
-                           space.get(), H5P_DEFAULT, DatasetProperties().get(),
+                           space.get(), H5P_DEFAULT, properties.get(),
                            H5P_DEFAULT));
   if (handle.ok()) return handle;
   return Hdf5Error(absl::StrCat("add ", dataset, " to"), path_);
@@ -164,21 +187,60 @@ absl::StatusOr<int64_t> FileBuilder::AddFragment(const std::string& dataset,
                                                  const FragmentLabel& label,
                                                  const Shape& extent) {
   const Hdf5Lock lock;
-  SS_ASSIGN_OR_RETURN(
-      const Handle handle,
-      AddDataset(dataset, FileType(label.dtype), Space(extent)));
+  SS_ASSIGN_OR_RETURN(const Handle handle,
+                      AddDataset(dataset, FileType(label.dtype), Space(extent),
+                                 DatasetProperties()));
   if (!AddLabel(handle, label)) {
     return Hdf5Error(absl::StrCat("label ", dataset, " in"), path_);
   }
   return OffsetOf(handle);
 }
 
+absl::Status FileBuilder::AddCompressedFragment(const std::string& dataset,
+                                                const FragmentLabel& label,
+                                                const Shape& extent,
+                                                int64_t chunk_elements) {
+  const Hdf5Lock lock;
+  const Shape row = {NumElements(extent)};
+  SS_ASSIGN_OR_RETURN(const Handle handle,
+                      AddDataset(dataset, FileType(label.dtype), Space(row),
+                                 CompressedProperties(chunk_elements)));
+  if (AddLabel(handle, label) && AddAttribute(handle, "extent", extent)) {
+    return absl::OkStatus();
+  }
+  return Hdf5Error(absl::StrCat("label ", dataset, " in"), path_);
+}
+
+absl::StatusOr<int64_t> FileBuilder::AddChunk(
+    const std::string& dataset, int64_t first_element,
+    std::span<const std::byte> stored) {
+  const Hdf5Lock lock;
+  const Handle handle(H5Dopen2(file_.get(), dataset.c_str(), H5P_DEFAULT));
+  const auto offset = static_cast<hsize_t>(first_element);
+  raw_->are_kept = false;
+  const bool ok =
+      handle.ok() && H5Dwrite_chunk(handle.get(), H5P_DEFAULT, 0, &offset,
+                                    stored.size(), stored.data()) >= 0;
+  raw_->are_kept = true;
+  if (ok) return raw_->last_offset_bytes;
+  return Hdf5Error(absl::StrCat("add a chunk of ", dataset, " to"), path_);
+}
+
+absl::StatusOr<int64_t> FileBuilder::SizeSoFar() const {
+  const Hdf5Lock lock;
+  hsize_t bytes = 0;
+  if (H5Fget_filesize(file_.get(), &bytes) >= 0) {
+    return static_cast<int64_t>(bytes);
+  }
+  return Hdf5Error("measure", path_);
+}
+
 absl::StatusOr<int64_t> FileBuilder::AddBytes(const std::string& dataset,
                                               int64_t num_bytes) {
   const Hdf5Lock lock;
-  SS_ASSIGN_OR_RETURN(
-      const Handle handle,
-      AddDataset(dataset, FileType(DType::kU8), Space({num_bytes})));
+  SS_ASSIGN_OR_RETURN(const Handle handle,
+                      AddDataset(dataset, FileType(DType::kU8),
+                                 Space({num_bytes}), DatasetProperties()));
   return OffsetOf(handle);
 }
 
@@ -189,8 +251,8 @@ absl::Status FileBuilder::AddText(const std::string& dataset,
   const std::string padded =
       text.empty() ? std::string(1, '\0') : std::string(text);
   const Handle type = TextType(static_cast<int64_t>(padded.size()));
-  SS_ASSIGN_OR_RETURN(const Handle handle,
-                      AddDataset(dataset, type, Space({})));
+  SS_ASSIGN_OR_RETURN(const Handle handle, AddDataset(dataset, type, Space({}),
+                                                      DatasetProperties()));
   if (H5Dwrite(handle.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT,
                padded.data()) < 0) {
     return Hdf5Error(absl::StrCat("write ", dataset, " to"), path_);
@@ -203,8 +265,9 @@ absl::Status FileBuilder::AddTensor(const std::string& dataset, DType dtype,
                                     std::span<const std::byte> bytes) {
   const Hdf5Lock lock;
   const Handle type = FileType(dtype);
-  SS_ASSIGN_OR_RETURN(const Handle handle,
-                      AddDataset(dataset, type, Space(shape)));
+  SS_ASSIGN_OR_RETURN(
+      const Handle handle,
+      AddDataset(dataset, type, Space(shape), DatasetProperties()));
   if (!bytes.empty() && H5Dwrite(handle.get(), type.get(), H5S_ALL, H5S_ALL,
                                  H5P_DEFAULT, bytes.data()) < 0) {
     return Hdf5Error(absl::StrCat("write ", dataset, " to"), path_);
@@ -224,16 +287,12 @@ absl::Status FileBuilder::AddView(const std::string& dataset, DType dtype,
     ok = ok &&
          H5Pset_virtual(properties.get(), BoxSpace(shape, source.box).get(),
                         source.file.c_str(), name.c_str(),
-                        Space(source.box.extent).get()) >= 0;
+                        Space(source.shape).get()) >= 0;
   }
   if (!ok)
     return Hdf5Error(absl::StrCat("describe view ", dataset, " of"), path_);
-  SS_RETURN_IF_ERROR(AddGroupsOf(dataset));
-  const Handle handle(H5Dcreate2(file_.get(), dataset.c_str(),
-                                 FileType(dtype).get(), Space(shape).get(),
-                                 H5P_DEFAULT, properties.get(), H5P_DEFAULT));
-  if (handle.ok()) return absl::OkStatus();
-  return Hdf5Error(absl::StrCat("add view ", dataset, " to"), path_);
+  return AddDataset(dataset, FileType(dtype), Space(shape), properties)
+      .status();
 }
 
 absl::StatusOr<FileImage> FileBuilder::Finish() {

@@ -2,7 +2,8 @@
 // whatever the time, the heap or other threads.
 // Files have a user block, the page file-space strategy with 4 KiB pages, no
 // time stamps; every dataset is contiguous, allocated at once and not filled,
-// so that its bytes can be written past the library.
+// or a list of compressed chunks, so that its bytes can be written past the
+// library.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_CKPT_HDF5_FILE_BUILDER_H_
 #define SHARDSHIFT_CKPT_HDF5_FILE_BUILDER_H_
@@ -22,6 +23,7 @@
 #include "ckpt/core/dtype.h"
 #include "ckpt/format/file_image.h"
 #include "ckpt/hdf5/handle.h"
+#include "ckpt/hdf5/memory_driver.h"
 
 namespace shardshift::ckpt {
 
@@ -29,6 +31,7 @@ namespace shardshift::ckpt {
 struct ViewSource {
   std::string file;  // relative to the view's own file
   std::string dataset;
+  Shape shape;  // of the dataset, whose elements fill the box in their order
   Box box;
 };
 
@@ -54,6 +57,19 @@ class FileBuilder {
   absl::StatusOr<int64_t> AddFragment(const std::string& dataset,
                                       const FragmentLabel& label,
                                       const Shape& extent);
+  // The elements of the fragment in a row, in chunks of chunk_elements that
+  // have been through the filters shuffle and zstd. Chunks come by AddChunk.
+  absl::Status AddCompressedFragment(const std::string& dataset,
+                                     const FragmentLabel& label,
+                                     const Shape& extent,
+                                     int64_t chunk_elements);
+  // Gives the chunk from element first_element on a place for `stored`, whose
+  // bytes are not looked at; gives its file offset. Places follow from the
+  // order of the calls. REQUIRES: an AddCompressedFragment of `dataset`, whose
+  // chunk this is.
+  absl::StatusOr<int64_t> AddChunk(const std::string& dataset,
+                                   int64_t first_element,
+                                   std::span<const std::byte> stored);
   // A dataset of num_bytes > 0 bytes. Gives their file offset.
   absl::StatusOr<int64_t> AddBytes(const std::string& dataset,
                                    int64_t num_bytes);
@@ -66,19 +82,25 @@ class FileBuilder {
                        const Shape& shape,
                        const std::vector<ViewSource>& sources);
 
+  // Bytes that the file has so far; Finish may add pages.
+  absl::StatusOr<int64_t> SizeSoFar() const;
+
   // Gives the file, whose datasets of fragments and bytes are still zeros.
   // Call once, last.
   absl::StatusOr<FileImage> Finish();
 
  private:
-  FileBuilder(std::string path, std::shared_ptr<FileImage> image, Handle file);
+  FileBuilder(std::string path, std::shared_ptr<FileImage> image,
+              std::shared_ptr<RawWrites> raw, Handle file);
 
   absl::Status AddGroupsOf(const std::string& dataset);
   absl::StatusOr<Handle> AddDataset(const std::string& dataset,
-                                    const Handle& type, const Handle& space);
+                                    const Handle& type, const Handle& space,
+                                    const Handle& properties);
 
   std::string path_;
   std::shared_ptr<FileImage> image_;
+  std::shared_ptr<RawWrites> raw_;
   Handle file_;
   std::set<std::string> groups_;
 };

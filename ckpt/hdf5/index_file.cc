@@ -29,7 +29,7 @@ absl::Status AddTensors(FileBuilder& builder, const Table& table,
          ++fragment) {
       sources.push_back({PartFileName(fragment->part),
                          FragmentDataset(tensor, fragment->box),
-                         fragment->box});
+                         FragmentDatasetShape(*fragment), fragment->box});
     }
     if (tensor.shape.empty()) {
       SS_RETURN_IF_ERROR(
@@ -50,10 +50,11 @@ absl::Status AddTensors(FileBuilder& builder, const Table& table,
 
 absl::StatusOr<FileLayout> LayOutIndexFile(
     const std::string& path, const Table& table,
-    const std::map<int64_t, std::string>& scalars) {
+    const std::map<int64_t, std::string>& scalars,
+    int64_t max_viewed_fragments) {
   SS_ASSIGN_OR_RETURN(const std::unique_ptr<FileBuilder> builder,
                       FileBuilder::Create(path));
-  if (static_cast<int64_t>(table.fragments.size()) <= kMaxViewedFragments) {
+  if (static_cast<int64_t>(table.fragments.size()) <= max_viewed_fragments) {
     SS_RETURN_IF_ERROR(AddTensors(*builder, table, scalars));
   }
   SS_RETURN_IF_ERROR(builder->AddText("/state", table.state));

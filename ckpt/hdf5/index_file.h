@@ -17,16 +17,18 @@
 
 namespace shardshift::ckpt {
 
-// Above this many fragments an index has no /tensors: the views would take
-// longer to write than the checkpoint.
+// Above this many fragments a new checkpoint's index has no /tensors: the views
+// would take longer to write than the checkpoint.
 inline constexpr int64_t kMaxViewedFragments = 200'000;
 
 // Lays out the file, with room for the encoded table. Errors call it `path`.
-// scalars: the bytes of each 0-d tensor, by index into table.tensors.
+// scalars: the bytes of each 0-d tensor, by index into table.tensors. There
+// are /tensors for up to max_viewed_fragments.
 // REQUIRES: CheckIndexTable(table).
 absl::StatusOr<FileLayout> LayOutIndexFile(
     const std::string& path, const Table& table,
-    const std::map<int64_t, std::string>& scalars);
+    const std::map<int64_t, std::string>& scalars,
+    int64_t max_viewed_fragments);
 
 }  // namespace shardshift::ckpt
 

@@ -13,12 +13,14 @@ namespace {
 // What a list of access properties carries.
 struct Properties {
   const std::shared_ptr<FileImage>* image;
+  const std::shared_ptr<RawWrites>* raw;
 };
 
 // An open file. The library sees `base` alone.
 struct MemoryFile {
   H5FD_t base;
   std::shared_ptr<FileImage> image;
+  std::shared_ptr<RawWrites> raw;
   haddr_t allocated_bytes;
 };
 static_assert(offsetof(MemoryFile, base) == 0);
@@ -34,7 +36,8 @@ H5FD_t* Open(const char*, unsigned, hid_t list, haddr_t) {
   const auto* properties =
       static_cast<const Properties*>(H5Pget_driver_info(list));
   if (properties == nullptr) return nullptr;
-  auto* file = new (std::nothrow) MemoryFile{{}, *properties->image, 0};
+  auto* file = new (std::nothrow)
+      MemoryFile{{}, *properties->image, *properties->raw, 0};
   return file == nullptr ? nullptr : &file->base;
 }
 
@@ -72,8 +75,13 @@ herr_t Read(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t offset, size_t size,
   return 0;
 }
 
-herr_t Write(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t offset, size_t size,
+herr_t Write(H5FD_t* file, H5FD_mem_t type, hid_t, haddr_t offset, size_t size,
              const void* bytes) {
+  if (type == H5FD_MEM_DRAW) {
+    RawWrites& raw = *Self(file).raw;
+    raw.last_offset_bytes = static_cast<int64_t>(offset);
+    if (!raw.are_kept) return 0;
+  }
   try {
     Self(file).image->Put(static_cast<int64_t>(offset),
                           {static_cast<const std::byte*>(bytes), size});
@@ -128,9 +136,10 @@ constexpr H5FD_class_t kDriver = {
 }  // namespace
 
 bool UseMemoryDriver(const Handle& list,
-                     const std::shared_ptr<FileImage>& image) {
+                     const std::shared_ptr<FileImage>& image,
+                     const std::shared_ptr<RawWrites>& raw) {
   static const hid_t driver = H5FDregister(&kDriver);
-  const Properties properties = {&image};
+  const Properties properties = {&image, &raw};
   return H5Pset_driver(list.get(), driver, &properties) >= 0;
 }
 

@@ -79,7 +79,7 @@ absl::StatusOr<StagingBuffer> StagingBuffer::Take() {
     }
   }
   SS_ASSIGN_OR_RETURN(AlignedBuffer buffer,
-                      AlignedBuffer::Allocate(kBlockBytes));
+                      AlignedBuffer::Allocate(kMaxStoredBytes));
   return StagingBuffer(std::move(buffer));
 }
 

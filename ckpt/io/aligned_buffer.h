@@ -50,10 +50,11 @@ class AlignedBuffer {
   size_t num_bytes_ = 0;
 };
 
-// An AlignedBuffer of one block (kBlockBytes), lent by a store of the process
-// that keeps up to kMaxIdle of those given back: in the long run nothing is
-// allocated. A task takes one for as long as it runs, or hands it on to the
-// task that writes it; memory is bounded by how many are held at once.
+// An AlignedBuffer of one block as stored (kMaxStoredBytes, of which values
+// take kBlockBytes), lent by a store of the process that keeps up to kMaxIdle
+// of those given back: in the long run nothing is allocated. A task takes one
+// for as long as it runs, or hands it on to the task that writes it; memory is
+// bounded by how many are held at once.
 class StagingBuffer {
  public:
   static constexpr int64_t kMaxIdle = 16;

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <sys/file.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -80,6 +81,13 @@ int RenameWithFlags(const std::string& from, const std::string& to,
 
 // Whether the kernel or the file system does not know a flag of renameat2.
 bool IsUnsupported(int error) { return error == EINVAL || error == ENOSYS; }
+
+// Whether flock fails so where the file system has no locks. EBADF: NFS has
+// exclusive ones for files open for writing only, which directories are not.
+bool HasNoLocks(int error) {
+  return error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS ||
+         error == EINVAL || error == EBADF;
+}
 
 // How much of `bytes` can bypass the page cache.
 size_t DirectPrefixBytes(int64_t offset_bytes,
@@ -301,6 +309,17 @@ absl::StatusOr<std::vector<std::string>> ListDirectory(
   if (System().List(path, names) != 0) return SystemError("list", path);
   std::sort(names.begin(), names.end());
   return names;
+}
+
+absl::StatusOr<File> LockDirectory(const std::string& path, Lock lock) {
+  SS_ASSIGN_OR_RETURN(File directory, File::OpenDirectory(path));
+  const int kind = lock == Lock::kShared ? LOCK_SH : LOCK_EX;
+  const int result = RetryOnSignal(
+      [&] { return System().FLock(directory.fd_, kind | LOCK_NB); });
+  if (result == 0 || HasNoLocks(errno)) return directory;
+  if (errno != EWOULDBLOCK) return SystemError("lock", path);
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, " is in use: another holds a lock on it"));
 }
 
 absl::Status SyncDirectory(const std::string& path) {

@@ -31,6 +31,9 @@ enum class PageCache { kUse, kBypass };
 // Below this the cache is faster, as it need not wait for the disk.
 inline constexpr int64_t kMinDirectBytes = int64_t{128} << 10;
 
+// Many may hold a shared lock, or one an exclusive one.
+enum class Lock { kShared, kExclusive };
+
 // An open file. Reads and writes carry their offset, so that threads may
 // share one File.
 class File {
@@ -73,6 +76,7 @@ class File {
   static absl::StatusOr<File> Open(const std::string& path, int flags,
                                    PageCache cache);
   absl::Status OpenDirect(int flags, const struct stat& self);
+  friend absl::StatusOr<File> LockDirectory(const std::string& path, Lock lock);
   // One call(fd, data, size, offset), of the prefix of `bytes` that can bypass
   // the cache, or else of all.
   template <typename Byte, typename Call>
@@ -95,6 +99,12 @@ absl::Status MakeDirectories(const std::string& path);
 
 // Names (not paths) within a directory, sorted.
 absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path);
+
+// Locks a directory, by flock(2), until the File is gone: an agreement among
+// processes, and among the Files of one, that stops nobody else. Does not
+// wait. Where the file system has no locks, goes on without.
+// Errors: FailedPrecondition if a lock of another is in the way.
+absl::StatusOr<File> LockDirectory(const std::string& path, Lock lock);
 
 // Makes what was created, renamed or removed in a directory durable.
 absl::Status SyncDirectory(const std::string& path);

@@ -37,8 +37,10 @@ absl::StatusOr<CheckpointState> ReadState(const ckpt::Reader& reader) {
     SS_ASSIGN_OR_RETURN(result.record, ParseObject(reader.record(), "record"));
     SS_ASSIGN_OR_RETURN(result.model,
                         ModelFromJson(Member(result.state, "model")));
-    SS_ASSIGN_OR_RETURN(result.layout,
-                        LayoutFromJson(Member(result.record, "layout")));
+    if (const json& layout = Member(result.record, "layout");
+        !layout.is_null()) {
+      SS_ASSIGN_OR_RETURN(result.layout, LayoutFromJson(layout));
+    }
     return result;
   };
   absl::StatusOr<CheckpointState> result = read();

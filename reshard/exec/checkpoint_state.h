@@ -5,6 +5,7 @@
 #define SHARDSHIFT_RESHARD_EXEC_CHECKPOINT_STATE_H_
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,10 @@ namespace shardshift::reshard {
 
 struct CheckpointState {
   nlohmann::json state;   // compared; holds `model`
-  nlohmann::json record;  // not compared; holds `layout`
+  nlohmann::json record;  // not compared; may hold `layout`
   ModelConfig model;
-  Layout layout;  // of the writer
+  // Of the writer; unknown if the index was made anew from the parts.
+  std::optional<Layout> layout;
 };
 
 // Errors: DataLoss naming the key that is missing or wrong.

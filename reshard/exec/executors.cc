@@ -209,19 +209,13 @@ absl::StatusOr<std::vector<ckpt::FragmentRead>> PlanLoad(
   return reads;
 }
 
-absl::StatusOr<std::optional<ckpt::PartReceipt>> WritePartFromMemory(
-    const std::string& directory, int64_t part, const ckpt::CheckpointId& id,
-    const std::vector<LogicalTensor>& tensors, std::span<const WriteItem> items,
-    std::span<const Piece> pieces,
+std::vector<std::span<const std::byte>> ImagesOf(
+    std::span<const WriteItem> items, std::span<const Piece> pieces,
     absl::FunctionRef<const float*(const Piece&, int64_t role)> memory) {
-  if (items.empty()) return std::nullopt;
   std::map<std::pair<int64_t, ckpt::Box>, const Piece*> by_box;
   for (const Piece& piece : pieces) {
     by_box[{piece.tensor, piece.box}] = &piece;
   }
-  SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::PartWriter> writer,
-                      ckpt::PartWriter::Create(directory, part, id,
-                                               FragmentSpecs(tensors, items)));
   std::vector<std::span<const std::byte>> images;
   images.reserve(items.size());
   for (const WriteItem& item : items) {
@@ -229,6 +223,17 @@ absl::StatusOr<std::optional<ckpt::PartReceipt>> WritePartFromMemory(
     images.push_back(
         Bytes(memory(piece, item.role), ckpt::NumElements(item.box)));
   }
+  return images;
+}
+
+absl::StatusOr<std::optional<ckpt::PartReceipt>> WritePartFromMemory(
+    const std::string& directory, int64_t part, const ckpt::CheckpointId& id,
+    const std::vector<LogicalTensor>& tensors, std::span<const WriteItem> items,
+    std::span<const std::span<const std::byte>> images) {
+  if (items.empty()) return std::nullopt;
+  SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::PartWriter> writer,
+                      ckpt::PartWriter::Create(directory, part, id,
+                                               FragmentSpecs(tensors, items)));
   SS_RETURN_IF_ERROR(writer->WriteFragments(images));
   SS_ASSIGN_OR_RETURN(ckpt::PartReceipt receipt, writer->Close());
   return receipt;
@@ -238,7 +243,7 @@ absl::StatusOr<std::vector<ckpt::PartReceipt>> WriteParts(
     const std::string& directory, const ckpt::CheckpointId& id,
     const std::vector<LogicalTensor>& tensors,
     std::span<const std::vector<WriteItem>> parts, int64_t slab_bytes,
-    ItemSource source) {
+    ckpt::Codec codec, ItemSource source) {
   SS_ASSIGN_OR_RETURN(PartStream stream,
                       PartStream::Create(slab_bytes, source));
   std::vector<ckpt::PartReceipt> receipts;
@@ -247,7 +252,7 @@ absl::StatusOr<std::vector<ckpt::PartReceipt>> WriteParts(
     SS_ASSIGN_OR_RETURN(
         const std::unique_ptr<ckpt::PartWriter> writer,
         ckpt::PartWriter::Create(directory, static_cast<int64_t>(part), id,
-                                 FragmentSpecs(tensors, parts[part])));
+                                 FragmentSpecs(tensors, parts[part]), codec));
     SS_RETURN_IF_ERROR(stream.Write(parts[part], *writer));
     SS_ASSIGN_OR_RETURN(ckpt::PartReceipt receipt, writer->Close());
     receipts.push_back(std::move(receipt));

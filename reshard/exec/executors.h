@@ -43,14 +43,18 @@ absl::StatusOr<std::vector<ckpt::FragmentRead>> PlanLoad(
     std::span<const Piece> pieces,
     absl::FunctionRef<float*(const Piece&, int64_t role)> memory);
 
+// The dense images in memory of items, each the whole of one of `pieces`.
+std::vector<std::span<const std::byte>> ImagesOf(
+    std::span<const WriteItem> items, std::span<const Piece> pieces,
+    absl::FunctionRef<const float*(const Piece&, int64_t role)> memory);
+
 // Memory to files: writes part `part` of a checkpoint with the given items,
-// each the whole of one of `pieces`. nullopt if there are no items: empty
-// parts are not written.
+// whose images are images[i]. nullopt if there are no items: empty parts are
+// not written.
 absl::StatusOr<std::optional<ckpt::PartReceipt>> WritePartFromMemory(
     const std::string& directory, int64_t part, const ckpt::CheckpointId& id,
     const std::vector<LogicalTensor>& tensors, std::span<const WriteItem> items,
-    std::span<const Piece> pieces,
-    absl::FunctionRef<const float*(const Piece&, int64_t role)> memory);
+    std::span<const std::span<const std::byte>> images);
 
 // A box inside that of an item, and where its dense image goes.
 struct ItemPiece {
@@ -66,11 +70,12 @@ using ItemSource =
 // Any source to files: writes part k with the items parts[k], through two
 // slabs of slab_bytes, of which one is filled while the other is written.
 // A slab has room for the largest block, so ckpt::kBlockBytes are enough.
+// Fragments are stored with `codec`.
 absl::StatusOr<std::vector<ckpt::PartReceipt>> WriteParts(
     const std::string& directory, const ckpt::CheckpointId& id,
     const std::vector<LogicalTensor>& tensors,
     std::span<const std::vector<WriteItem>> parts, int64_t slab_bytes,
-    ItemSource source);
+    ckpt::Codec codec, ItemSource source);
 
 }  // namespace shardshift::reshard
 

@@ -2,7 +2,6 @@
 #include "reshard/exec/reshard.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <vector>
 
@@ -44,12 +43,7 @@ absl::Status CheckDestination(const ckpt::Reader& source,
                      " exists; reshard writes only what is not there yet: "
                      "remove it or name another"));
   }
-  std::error_code ignored;
-  const std::string step =
-      std::filesystem::weakly_canonical(source.directory(), ignored).string();
-  const std::string target =
-      std::filesystem::weakly_canonical(destination, ignored).string();
-  if (absl::StartsWith(target, step + "/")) {
+  if (ckpt::LiesWithin(destination, source.directory())) {
     return absl::InvalidArgumentError(
         absl::StrCat(destination, " lies inside the checkpoint ",
                      source.directory(), "; name a place outside"));
@@ -152,7 +146,7 @@ class Resharder {
     SS_ASSIGN_OR_RETURN(
         const std::vector<ckpt::PartReceipt> receipts,
         WriteParts(step_dir, id, tensors_, AssignWriters(state_.model, layout_),
-                   options_.slab_bytes,
+                   options_.slab_bytes, options_.codec,
                    [this](std::span<const ItemPiece> pieces) {
                      return ReadPieces(pieces);
                    }));

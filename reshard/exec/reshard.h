@@ -5,6 +5,7 @@
 #define SHARDSHIFT_RESHARD_EXEC_RESHARD_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/functional/function_ref.h"
@@ -19,6 +20,7 @@ struct ReshardOptions {
   // Half of the staging memory, at least ckpt::kBlockBytes; a few checksum
   // blocks and the tables come on top.
   int64_t slab_bytes = int64_t{32} << 20;
+  ckpt::Codec codec = ckpt::Codec::kNone;  // of the copy
   // Called now and then with payload bytes read so far, and their total.
   absl::FunctionRef<void(int64_t done, int64_t total)> progress =
       [](int64_t, int64_t) {};
@@ -26,7 +28,7 @@ struct ReshardOptions {
 
 struct ReshardReport {
   int64_t step = 0;
-  Layout from;
+  std::optional<Layout> from;  // if the source tells
   Layout to;
   int64_t tensors = 0;        // logical tensors, each role apart
   int64_t payload_bytes = 0;  // of all of them

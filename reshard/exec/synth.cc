@@ -79,7 +79,8 @@ absl::Status WriteSynthCheckpoint(const std::string& run_dir, int64_t step,
                                   const ModelConfig& model,
                                   const Layout& layout,
                                   const nlohmann::json& state,
-                                  const nlohmann::json& record) {
+                                  const nlohmann::json& record,
+                                  ckpt::Codec codec) {
   SS_RETURN_IF_ERROR(Validate(model, layout));
   SS_ASSIGN_OR_RETURN(const bool taken, ckpt::Exists(run_dir));
   if (taken) {
@@ -106,7 +107,7 @@ absl::Status WriteSynthCheckpoint(const std::string& run_dir, int64_t step,
   SS_ASSIGN_OR_RETURN(
       const std::vector<ckpt::PartReceipt> receipts,
       WriteParts(step_dir, id, tensors, AssignWriters(model, layout),
-                 kSlabBytes, fill));
+                 kSlabBytes, codec, fill));
   SS_RETURN_IF_ERROR(ckpt::CommitCheckpoint(run_dir, id, receipts,
                                             StateText(record),
                                             /*replace_existing=*/false));

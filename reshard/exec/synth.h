@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "ckpt/format/table.h"
 #include "reshard/layout/layout.h"
 #include "reshard/layout/model_config.h"
 
@@ -29,7 +30,8 @@ absl::Status WriteSynthCheckpoint(const std::string& run_dir, int64_t step,
                                   const ModelConfig& model,
                                   const Layout& layout,
                                   const nlohmann::json& state,
-                                  const nlohmann::json& record);
+                                  const nlohmann::json& record,
+                                  ckpt::Codec codec = ckpt::Codec::kNone);
 
 }  // namespace shardshift::reshard
 

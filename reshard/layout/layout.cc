@@ -81,6 +81,10 @@ std::string ToString(const Layout& layout) {
       layout.distributed_optimizer ? " distributed-optimizer" : "");
 }
 
+std::string ToString(const std::optional<Layout>& layout) {
+  return layout.has_value() ? ToString(*layout) : "an unknown layout";
+}
+
 nlohmann::json ToJson(const Layout& layout) {
   return {{"tensor_model_parallel_size", layout.tensor},
           {"pipeline_model_parallel_size", layout.pipeline},

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -56,6 +57,8 @@ LayerRange LayersOfStage(const ModelConfig& model, const Layout& layout,
 
 // "TP2 PP1 DP2 distributed-optimizer"
 std::string ToString(const Layout& layout);
+// The same, or "an unknown layout".
+std::string ToString(const std::optional<Layout>& layout);
 
 // The `layout` object of a checkpoint's record, the flat-buffer bucket size
 // included.

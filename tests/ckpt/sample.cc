@@ -2,6 +2,7 @@
 #include "tests/ckpt/sample.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -16,6 +17,8 @@
 #include "ckpt/core/coding.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/file.h"
+#include "ckpt/reader.h"
+#include "ckpt/verify.h"
 
 namespace shardshift::ckpt {
 namespace {
@@ -33,7 +36,13 @@ int64_t Uniform(std::mt19937& random, int64_t min, int64_t max) {
 
 }  // namespace
 
-TempDir::TempDir() : path_(absl::StrCat(::testing::TempDir(), "ckpt-XXXXXX")) {
+std::string InMemory() {
+  const std::string memory = "/dev/shm/";
+  return ::access(memory.c_str(), W_OK) == 0 ? memory : ::testing::TempDir();
+}
+
+TempDir::TempDir(const std::string& parent)
+    : path_(absl::StrCat(parent, "ckpt-XXXXXX")) {
   if (mkdtemp(path_.data()) == nullptr) std::abort();
 }
 
@@ -143,6 +152,29 @@ absl::Status WriteSample(const std::string& run_dir, int64_t step,
                       WriteSampleParts(partial, id, tensors));
   return CommitCheckpoint(run_dir, id, receipts, R"({"layout":{"tp":2}})",
                           replace);
+}
+
+absl::Status CheckSample(const std::string& step_dir,
+                         const std::vector<SampleTensor>& tensors) {
+  SS_ASSIGN_OR_RETURN(const std::unique_ptr<Reader> reader,
+                      Reader::Open(step_dir));
+  std::string faults;
+  const auto note = [&](const Fault& fault) { faults += fault.message + "; "; };
+  SS_RETURN_IF_ERROR(Verify(step_dir, /*deep=*/true, note).status());
+  if (!faults.empty()) return absl::DataLossError(faults);
+  for (const SampleTensor& tensor : tensors) {
+    const Tensor& info = tensor.info;
+    const Box whole = WholeBox(info.shape);
+    SS_ASSIGN_OR_RETURN(const int64_t t,
+                        reader->FindTensor(info.name, info.role));
+    const std::vector<std::byte> expected = Payload(info, whole);
+    std::vector<std::byte> bytes(expected.size());
+    SS_RETURN_IF_ERROR(reader->ReadTensor(t, whole, bytes.data()));
+    if (bytes != expected) {
+      return absl::DataLossError(Describe(info) + " has other values");
+    }
+  }
+  return absl::OkStatus();
 }
 
 std::vector<SampleTensor> SmallTensors() {

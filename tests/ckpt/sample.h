@@ -3,6 +3,8 @@
 #ifndef SHARDSHIFT_TESTS_CKPT_SAMPLE_H_
 #define SHARDSHIFT_TESTS_CKPT_SAMPLE_H_
 
+#include <gtest/gtest.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <random>
@@ -16,10 +18,13 @@
 
 namespace shardshift::ckpt {
 
+// A directory on a file system in memory if there is one, ending in '/'.
+std::string InMemory();
+
 // A new empty directory, removed at the end.
 class TempDir {
  public:
-  TempDir();
+  explicit TempDir(const std::string& parent = ::testing::TempDir());
   ~TempDir();
   TempDir(const TempDir&) = delete;
   TempDir& operator=(const TempDir&) = delete;
@@ -63,6 +68,10 @@ absl::Status WriteSample(const std::string& run_dir, int64_t step,
 absl::StatusOr<std::vector<PartReceipt>> WriteSampleParts(
     const std::string& directory, const CheckpointId& id,
     const std::vector<SampleTensor>& tensors);
+
+// Verifies a checkpoint deep, and compares every value of `tensors` with it.
+absl::Status CheckSample(const std::string& step_dir,
+                         const std::vector<SampleTensor>& tensors);
 
 // Three small tensors over two parts; name "w" is F32 [6,8] in two columns.
 std::vector<SampleTensor> SmallTensors();

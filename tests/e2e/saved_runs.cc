@@ -43,7 +43,8 @@ absl::StatusOr<std::vector<std::string>> Resume(const RunConfig& config,
                                                 const std::string& run_dir,
                                                 int64_t step, int64_t end) {
   TrainOptions run = MockRun(config, layout, end);
-  run.load_step_dir = run_dir + "/" + ckpt::StepName(step);
+  SS_ASSIGN_OR_RETURN(run.checkpoint,
+                      ckpt::Reader::Open(run_dir + "/" + ckpt::StepName(step)));
   run.start = {.step = step,
                .consumed_samples = step * config.global_batch_size};
   return TrainAndLog(run);

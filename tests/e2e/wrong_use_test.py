@@ -136,6 +136,14 @@ class WrongUseTest(unittest.TestCase):
         self.new_run("--seq-length", 12, "--tensor-granularity", 8,
                      says=["--tensor-granularity 8", "--seq-length 12"])
 
+    def test_flags_of_saves_without_a_save(self):
+        for flag in (["--async-save"], ["--keep-last", 2],
+                     ["--keep-every", 2]):
+            self.refused("train", *GPT, *RUN, "--train-iters", 2, *flag,
+                         says=[flag[0], "--save"])
+        self.new_run("--keep-last", 0, says="--keep-last")
+        self.new_run("--keep-every", -1, says="--keep-every")
+
     def test_switches_with_a_value_that_is_none(self):
         for flag in ("--swiglu", "--use-distributed-optimizer",
                      "--group-query-attention"):
@@ -183,6 +191,8 @@ class WrongUseTest(unittest.TestCase):
             self.new_run("--lr", value, says="--lr")
         self.new_run("--adam-beta1", "1", says="--adam-beta1")
         self.new_run("--adam-beta2", "nan", says="--adam-beta2")
+        # 0 / 0 where a gradient has always been 0.
+        self.new_run("--adam-eps", "0", says="--adam-eps")
         self.new_run("--seed", "-1", says="--seed")
         self.new_run("--save-interval", "0", says="--save-interval")
         self.new_run("--log-interval", "0", says="--log-interval")
@@ -211,6 +221,9 @@ class WrongUseTest(unittest.TestCase):
         os.mkdir(empty)
         self.refused("train", DATA, "--train-iters", 4, "--load", empty,
                      says=["--load", empty])
+        self.refused("train", *GPT, *RUN, "--train-iters", 4, "--load",
+                     self.text, "--load-if-present", "--save",
+                     self.path("new"), says=["--load", self.text])
         partial = os.path.join(empty, "step-00000001.partial")
         shutil.copytree(os.path.join(self.run_dir, "step-00000002"), partial)
         self.refused("train", DATA, "--train-iters", 4, "--load", empty,

@@ -65,6 +65,21 @@ TEST(RunCli, NamesTheNearestFlagForAnUnknownOne) {
             "--train-steps\n");
 }
 
+TEST(RunCli, NamesTheFlagThatAnUnknownOneBegins) {
+  EXPECT_EQ(RunProgram({"--train"}).err,
+            "error: unknown flag --train; the nearest known one is "
+            "--train-steps\n");
+}
+
+TEST(RunCli, NamesNoFlagWhereNoneIsNear) {
+  for (const char* far : {"--x", "--colour", "--trainer-parallelism", "-"}) {
+    const Outcome outcome = RunProgram({far});
+    EXPECT_EQ(outcome.code, kExitRefused) << far;
+    EXPECT_THAT(outcome.err, Not(HasSubstr("nearest"))) << far;
+    EXPECT_THAT(outcome.err, HasSubstr("see --help")) << far;
+  }
+}
+
 TEST(RunCli, ReadsDecimalNumbersOnly) {
   EXPECT_EQ(RunProgram({"--train-steps", "010"}).values.steps, 10);
   for (const char* bad : {"0x10", "1e2", "1.5", "", "1001", "-1", "ten",

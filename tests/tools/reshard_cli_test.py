@@ -127,6 +127,36 @@ class ReshardTest(unittest.TestCase):
             sorted(os.listdir(self.directory)),
             ["out0", "out1", "out2", "source"])
 
+    def files(self, run):
+        step = os.path.join(run, "step-00000003")
+        found = {}
+        for name in os.listdir(step):
+            with open(os.path.join(step, name), "rb") as file:
+                found[name] = file.read()
+        return found
+
+    def test_a_codec_is_that_of_the_copy_and_changes_no_value(self):
+        plain = self.synth("plain", LLAMA, LAYOUTS[1])
+        packed = self.synth("packed", LLAMA, LAYOUTS[1] + ["--codec", "zstd"])
+        part = os.path.join(packed, "step-00000003", "part-00000.h5")
+        with h5py.File(part, "r") as file:
+            stored = [d for d in file["fragments"].values() if d.chunks]
+            self.assertTrue(stored)
+            for dataset in stored:
+                self.assertLess(dataset.id.get_storage_size(),
+                                dataset.size * 4)
+        self.done(CKPT, "verify", packed, "--deep")
+        self.done(CKPT, "diff", plain, packed)
+        for source, codec, expected in ((packed, "none", plain),
+                                        (plain, "zstd", packed),
+                                        (packed, "zstd", packed)):
+            out = self.path("out")
+            self.done(RESHARD, source, out, *LAYOUTS[1], "--codec", codec)
+            self.assertEqual(self.files(out), self.files(expected))
+            shutil.rmtree(out)
+        self.refused(RESHARD, plain, self.path("out"), "--codec", "lz4",
+                     says=["--codec"])
+
     def test_json_reports_the_work(self):
         source = self.synth("source", LLAMA, LAYOUTS[0], step=7)
         report = json.loads(self.done(RESHARD, source, self.path("out"),

@@ -221,6 +221,25 @@ TEST(ResolveResumedRun, LetsTrainItersMoveWithoutTheSchedule) {
   EXPECT_EQ(run.config.schedule.decay_samples, 10 * 16);
 }
 
+// As of an index that was made anew.
+TEST(ResolveResumedRun, TakesFlagsAndDefaultsForWhatTheCheckpointDoesNotTell) {
+  CheckpointRun checkpoint = Checkpoint();
+  checkpoint.layout.reset();
+  checkpoint.micro_batch_size.reset();
+  RunFlags flags;
+  flags.layout.tensor = 4;
+  EXPECT_THAT(ResolveResumedRun(flags, checkpoint),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--micro-batch-size is missing; the "
+                                 "checkpoint does not tell it")));
+  flags.micro_batch_size = 1;
+  ASSERT_OK_AND_ASSIGN(const ResolvedRun run,
+                       ResolveResumedRun(flags, checkpoint));
+  EXPECT_EQ(run.layout, reshard::Layout{.tensor = 4});
+  EXPECT_EQ(run.micro_batch_size, 1);
+  EXPECT_THAT(run.changes, IsEmpty());
+}
+
 TEST(ResolveResumedRun, RefusesALayoutBeyondTheRunsGranularity) {
   RunFlags flags;
   flags.layout.data = 16;

@@ -8,6 +8,7 @@ find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 pkg_check_modules(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial>=1.10.8)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash>=0.8.1)
+pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd>=1.5.4)
 if(SHARDSHIFT_BUILD_TESTS)
   find_package(GTest REQUIRED)
   # Debian's interpreter is the one that apt gives h5py to.

@@ -13,7 +13,7 @@ endif()
 if(SHARDSHIFT_SANITIZE)
   target_compile_options(ss_flags INTERFACE
     -fsanitize=${SHARDSHIFT_SANITIZE} -fno-omit-frame-pointer -g1
-    -Wno-maybe-uninitialized)
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   # These three check every access through a pointer, for a third of the time
   # to compile; the address sanitizer stops at null by itself.
   if(SHARDSHIFT_SANITIZE MATCHES "undefined")
@@ -21,6 +21,7 @@ if(SHARDSHIFT_SANITIZE)
       -fno-sanitize=alignment,null,vptr)
   endif()
   target_link_options(ss_flags INTERFACE -fsanitize=${SHARDSHIFT_SANITIZE})
+  target_compile_definitions(ss_flags INTERFACE SHARDSHIFT_SANITIZED)
 endif()
 
 # Everything made by ss_binary, and every test labelled `quick`.

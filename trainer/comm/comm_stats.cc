@@ -25,6 +25,8 @@ const char* CommKindName(CommKind kind) {
       return "Recv";
     case CommKind::kSplit:
       return "Split";
+    case CommKind::kOnFirstRank:
+      return "OnFirstRank";
   }
   return "unknown";
 }

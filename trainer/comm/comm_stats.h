@@ -21,8 +21,9 @@ enum class CommKind {
   kSend,
   kRecv,
   kSplit,
+  kOnFirstRank,
 };
-inline constexpr int kNumCommKinds = 10;
+inline constexpr int kNumCommKinds = 11;
 
 // "TreeAllReduce" and so on.
 const char* CommKindName(CommKind kind);

@@ -141,6 +141,25 @@ absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Split(
   return part;
 }
 
+absl::Status Communicator::OnFirstRank(
+    void* mine,
+    absl::FunctionRef<absl::Status(std::span<void* const> all)> work) {
+  stats_.Add(CommKind::kOnFirstRank, 0);
+  absl::Status status;
+  const auto run = [&](std::span<void* const> all) { status = work(all); };
+  if (size_ > 1) {
+    SS_RETURN_IF_ERROR(DoOnFirstRank(mine, run));
+  } else {
+    run({&mine, 1});
+  }
+  return AgreeOnStatus(*this, status);
+}
+
+absl::Status Communicator::DoOnFirstRank(
+    void* /*mine*/, absl::FunctionRef<void(std::span<void* const>)> /*work*/) {
+  return absl::UnimplementedError("these ranks do not share memory");
+}
+
 absl::Status AgreeOnStatus(Communicator& comm, const absl::Status& status) {
   struct Outcome {
     int64_t code;

@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -98,6 +99,18 @@ class Communicator {
   absl::StatusOr<std::unique_ptr<Communicator>> Split(
       int64_t color, int64_t key, absl::string_view name = "group");
 
+  // Whether the ranks are threads of one process, so that what one points to
+  // all may use.
+  virtual bool shares_memory() const { return false; }
+
+  // Calls `work` on rank 0 with the `mine` of all ranks; what they point to
+  // stays as long as it runs, as no rank returns before. Waits for its end
+  // without a timeout. Its status is that of all ranks.
+  // Errors: Unimplemented where ranks do not share memory.
+  absl::Status OnFirstRank(
+      void* mine,
+      absl::FunctionRef<absl::Status(std::span<void* const> all)> work);
+
   // How long this rank waits for the others in one call; Split hands it on.
   // A rank whose peers work on files meanwhile raises it around the call.
   absl::Duration timeout() const { return timeout_; }
@@ -126,6 +139,9 @@ class Communicator {
                               std::span<std::byte> data) = 0;
   virtual absl::StatusOr<std::unique_ptr<Communicator>> DoSplit(
       int64_t color, int64_t key, absl::string_view name) = 0;
+  // Of ranks that share memory.
+  virtual absl::Status DoOnFirstRank(
+      void* mine, absl::FunctionRef<void(std::span<void* const> all)> work);
 
   const int rank_;
   const int size_;

@@ -48,6 +48,8 @@ class ThreadCommunicator : public Communicator {
   ThreadCommunicator(std::shared_ptr<ThreadGroup> group, int rank)
       : Communicator(rank, group->size()), group_(std::move(group)) {}
 
+  bool shares_memory() const override { return true; }
+
  private:
   absl::Status DoBarrier() override;
   absl::Status DoBroadcast(std::span<std::byte> data, int root) override;
@@ -65,6 +67,9 @@ class ThreadCommunicator : public Communicator {
                       std::span<std::byte> data) override;
   absl::StatusOr<std::unique_ptr<Communicator>> DoSplit(
       int64_t color, int64_t key, absl::string_view name) override;
+  absl::Status DoOnFirstRank(
+      void* mine,
+      absl::FunctionRef<void(std::span<void* const> all)> work) override;
 
   // Meets all peers, runs `work` on their published calls, and meets again so
   // that no buffer is let go too early. `work` fails on all ranks or on none.
@@ -260,10 +265,23 @@ absl::StatusOr<std::unique_ptr<Communicator>> ThreadCommunicator::DoSplit(
   return std::make_unique<ThreadCommunicator>(std::move(part), rank_in_part);
 }
 
-absl::Status RunBody(const std::function<absl::Status(Communicator&)>& body,
-                     Communicator& comm) {
+absl::Status ThreadCommunicator::DoOnFirstRank(
+    void* mine, absl::FunctionRef<void(std::span<void* const> all)> work) {
+  const ThreadCall call = {.kind = CommKind::kOnFirstRank, .output = mine};
+  return Collective(call, [&] {
+    if (rank() > 0) return absl::OkStatus();
+    std::vector<void*> all(size());
+    for (int r = 0; r < size(); ++r) all[r] = group_->call(r).output;
+    work(all);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+absl::Status CatchExceptions(absl::FunctionRef<absl::Status()> body) {
   try {
-    return body(comm);
+    return body();
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
         "out of memory: use more ranks, smaller micro-batches or a smaller "
@@ -274,8 +292,6 @@ absl::Status RunBody(const std::function<absl::Status(Communicator&)>& body,
     return absl::InternalError("exception of an unknown type");
   }
 }
-
-}  // namespace
 
 absl::Status RunRanks(int world_size, const ThreadWorldOptions& options,
                       const std::function<absl::Status(Communicator&)>& body) {
@@ -292,7 +308,7 @@ absl::Status RunRanks(int world_size, const ThreadWorldOptions& options,
     std::fesetenv(FE_DFL_ENV);  // the same rounding and denormals on all ranks
     ThreadCommunicator comm(group, rank);
     comm.set_timeout(options.timeout);
-    const absl::Status status = RunBody(body, comm);
+    const absl::Status status = CatchExceptions([&] { return body(comm); });
     if (!status.ok()) world.Fail(rank, status);
   };
   std::vector<std::jthread> threads;

@@ -7,6 +7,7 @@
 
 #include <functional>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "trainer/comm/communicator.h"
@@ -23,6 +24,10 @@ struct ThreadWorldOptions {
 // returned as "rank 2: ...". Works with many more ranks than cores.
 absl::Status RunRanks(int world_size, const ThreadWorldOptions& options,
                       const std::function<absl::Status(Communicator&)>& body);
+
+// What a thread ends with: the status of `body`, or the exception it threw as
+// one.
+absl::Status CatchExceptions(absl::FunctionRef<absl::Status()> body);
 
 }  // namespace shardshift::trainer
 

@@ -68,7 +68,8 @@ void ThreadWorld::Wake(int rank) {
   // A sleeper looks at its condition under the mutex: after this lock it has
   // either seen the change or is asleep and hears the bell.
   { std::lock_guard lock(bell.mutex); }
-  bell.rung.notify_one();
+  // All: the rank may wait in one group while a save of its waits in another.
+  bell.rung.notify_all();
 }
 
 ThreadGroup::ThreadGroup(ThreadWorld* world, std::string name,

@@ -24,14 +24,42 @@ TEST(Decoder, ReadsBackWhatWasWritten) {
   out.PutU32(0xfffffffe);
   out.PutU64(0xfffffffffffffffd);
   out.PutInt(0x7fffffffffffffff);
-  out.PutString("");
+  out.PutVarint(0);
+  out.PutVarint(300);
+  out.PutVarint(0x7fffffffffffffff);
+  out.PutShortString("");
+  out.PutShortString(std::string(200, 'x'));
   Decoder in(AsBytes(out.bytes()));
   EXPECT_EQ(in.GetU8(), 200);
   EXPECT_EQ(in.GetU32(), 0xfffffffe);
   EXPECT_EQ(in.GetU64(), 0xfffffffffffffffd);
   EXPECT_EQ(in.GetInt(), 0x7fffffffffffffff);
-  EXPECT_EQ(in.GetString(), "");
+  EXPECT_EQ(in.GetVarint(), 0);
+  EXPECT_EQ(in.GetVarint(), 300);
+  EXPECT_EQ(in.GetVarint(), 0x7fffffffffffffff);
+  EXPECT_EQ(in.GetShortString(), "");
+  EXPECT_EQ(in.GetShortString(), std::string(200, 'x'));
   EXPECT_OK(in.Finish());
+}
+
+TEST(Encoder, WritesVarintsOfSevenBits) {
+  Encoder out;
+  out.PutVarint(127);
+  out.PutVarint(128);
+  out.PutShortString("ab");
+  EXPECT_EQ(out.bytes(),
+            "\x7f\x80\x01\x02"
+            "ab");
+}
+
+TEST(Decoder, RefusesVarintsThatAreTooLong) {
+  for (const std::string& bytes :
+       {std::string("\x80\x00", 2), std::string(9, '\xff') + '\x01',
+        std::string(3, '\x80')}) {
+    Decoder in(AsBytes(bytes));
+    EXPECT_EQ(in.GetVarint(), 0);
+    EXPECT_FALSE(in.ok());
+  }
 }
 
 TEST(Decoder, KeepsTheFirstFailure) {
@@ -50,13 +78,13 @@ TEST(Decoder, RefusesLeftOverBytes) {
 
 TEST(Decoder, RefusesCountsTheInputCannotHold) {
   Encoder out;
-  out.PutInt(int64_t{1} << 60);
+  out.PutVarint(int64_t{1} << 60);
   Decoder strings(AsBytes(out.bytes()));
-  EXPECT_EQ(strings.GetString(), "");
+  EXPECT_EQ(strings.GetShortString(), "");
   EXPECT_FALSE(strings.ok());
 
   Encoder three;
-  three.PutInt(3);
+  three.PutVarint(3);
   three.PutU64(0);
   three.PutU64(0);
   Decoder words(AsBytes(three.bytes()));

@@ -59,7 +59,18 @@ constexpr int64_t kHuge = int64_t{1} << 62;
 INSTANTIATE_TEST_SUITE_P(
     Each, BadIndexTable,
     ::testing::Values(
-        Change{"not allowed", [](Table& x) { x.tensors[1].name = "a/b"; }},
+        Change{"not allowed", [](Table& x) { x.tensors[1].name = "w//b"; }},
+        Change{"not allowed", [](Table& x) { x.tensors[1].name = "w/.."; }},
+        Change{"not allowed", [](Table& x) { x.tensors[1].name = "w/"; }},
+        Change{"a role with '/'", [](Table& x) { x.tensors[1].role = "a/b"; }},
+        Change{"lies below e/weight",
+               [](Table& x) { x.tensors[1].name = "e/weight/b"; }},
+        Change{"lies below e/weight",
+               [](Table& x) { x.tensors[1].name = "e/weight"; }},
+        Change{"part 2 has no fragment",
+               [](Table& x) { x.parts.push_back({2, 8192, {5, 6}}); }},
+        Change{"fewer than 4096 bytes",
+               [](Table& x) { x.fragments[1].codec = Codec::kShuffleZstd; }},
         Change{"not allowed", [](Table& x) { x.tensors[1].name = ""; }},
         Change{"not allowed", [](Table& x) { x.tensors[1].role = ".."; }},
         Change{"not allowed", [](Table& x) { x.tensors[1].name = "w\n"; }},
@@ -78,13 +89,22 @@ INSTANTIATE_TEST_SUITE_P(
                }},
         Change{"outside its shape",
                [](Table& x) { x.fragments[1].box.start[0] = 1; }},
-        Change{"outside its shape",
+        Change{"\"w\" (master): place beyond 63 bits",
                [](Table& x) { x.fragments[1].box.extent[0] = kHuge; }},
         Change{"is empty", [](Table& x) { x.fragments[1].box.extent[1] = 0; }},
+        Change{"no elements",
+               [](Table& x) { x.fragments[0].fingerprint = {1}; }},
+        Change{"tensor \"e\" (weight) has dtype 17",
+               [](Table& x) { x.tensors[0].dtype = static_cast<DType>(17); }},
         Change{"has 0 blocks, expected 1",
                [](Table& x) { x.fragments[1].blocks.clear(); }},
         Change{"do not fit its box",
-               [](Table& x) { x.fragments[1].blocks[0].stored_bytes = 31; }},
+               [](Table& x) {
+                 x.tensors[1].shape = {4, 600};
+                 x.fragments[2].box.extent[1] = 598;
+                 x.fragments[2].codec = Codec::kShuffleZstd;
+                 x.fragments[2].blocks[0].stored_bytes = 0;
+               }},
         Change{"codec 2",
                [](Table& x) { x.fragments[1].codec = static_cast<Codec>(2); }},
         Change{"fingerprint",
@@ -105,6 +125,10 @@ INSTANTIATE_TEST_SUITE_P(
                [](Table& x) { x.fragments[1].blocks[0].offset_bytes = 4095; }},
         Change{"outside the file",
                [](Table& x) { x.fragments[1].blocks[0].offset_bytes = kHuge; }},
+        Change{"beyond 63 bits",
+               [](Table& x) {
+                 x.fragments[1].blocks[0].offset_bytes = 2 * (kHuge - 1) + 1;
+               }},
         Change{"shares bytes",
                [](Table& x) {
                  x.fragments[1].part = 1;
@@ -121,6 +145,13 @@ INSTANTIATE_TEST_SUITE_P(
                  x.fragments[1].box.extent[1] = 3;
                  x.fragments[1].blocks[0].stored_bytes = 48;
                }}));
+
+TEST(IndexTable, TakesNamesThatNest) {
+  Table table = IndexTable();
+  table.tensors[0].name = "e/x";
+  table.tensors[1].name = "e/x/y";
+  EXPECT_OK(Decode(table));
+}
 
 TEST(DecodeIndexTable, RefusesEveryTruncationAndExtension) {
   const std::string bytes = EncodeTable(IndexTable());

@@ -39,18 +39,29 @@ TEST(UserBlock, RefusesATableOutsideTheFile) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("outside")));
   block.table_bytes = int64_t{1} << 62;
   EXPECT_THAT(DecodeUserBlock(AsBytes(EncodeUserBlock(block))),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("outside")));
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("more than")));
+}
+
+// Another byte of Block(), with the right checksum.
+std::string BlockWith(size_t offset, char value) {
+  std::string bytes = EncodeUserBlock(Block());
+  bytes[offset] = value;
+  Encoder checksum;
+  checksum.PutU64(Checksum64(AsBytes(bytes).first(4088)));
+  return bytes.replace(4088, 8, checksum.bytes());
 }
 
 TEST(UserBlock, SaysThatANewerVersionIsOne) {
-  std::string bytes = EncodeUserBlock(Block());
-  bytes[8] = 2;
-  Encoder checksum;
-  checksum.PutU64(Checksum64(AsBytes(bytes).first(4088)));
-  bytes.replace(4088, 8, checksum.bytes());
-  EXPECT_THAT(DecodeUserBlock(AsBytes(bytes)),
+  EXPECT_THAT(DecodeUserBlock(AsBytes(BlockWith(8, 2))),
               StatusIs(absl::StatusCode::kUnimplemented,
                        HasSubstr("format version 2")));
+}
+
+TEST(UserBlock, RefusesAnythingBehindTheFields) {
+  for (const size_t offset : {64, 2000, 4087}) {
+    EXPECT_THAT(DecodeUserBlock(AsBytes(BlockWith(offset, 1))),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("zero")));
+  }
 }
 
 }  // namespace

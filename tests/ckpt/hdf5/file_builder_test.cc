@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/coding.h"
+#include "ckpt/format/user_block.h"
 #include "ckpt/io/file.h"
 #include "tests/ckpt/sample.h"
 #include "tests/testutil/status_matchers.h"
@@ -68,6 +69,42 @@ TEST(FileBuilder, GivesAFileThatTheLibraryReads) {
   }
 }
 
+// More chunks than a page of the library's index of them lists.
+TEST(FileBuilder, TellsWhereTheLibraryLooksForEachChunk) {
+  constexpr int64_t kChunks = 3000;
+  ASSERT_OK_AND_ASSIGN(const auto builder, FileBuilder::Create("f"));
+  ASSERT_OK(builder->AddCompressedFragment("/a", Label(kChunks),
+                                           {kChunks, 1024}, 1024));
+  std::vector<int64_t> offsets;
+  for (int64_t i = 0; i < kChunks; ++i) {
+    const std::string stored(static_cast<size_t>(1 + 37 * i % 9000), 'x');
+    ASSERT_OK_AND_ASSIGN(const int64_t offset,
+                         builder->AddChunk("/a", 1024 * i, AsBytes(stored)));
+    offsets.push_back(offset);
+  }
+  ASSERT_OK_AND_ASSIGN(const FileImage image, builder->Finish());
+  EXPECT_LT(image.num_pages(), 30);  // no payload
+
+  const TempDir dir;
+  ASSERT_OK_AND_ASSIGN(const File out,
+                       File::Create(JoinPath(dir.path(), "f.h5")));
+  ASSERT_OK(out.Allocate(image.file_bytes()));
+  ASSERT_OK(image.Write(out, {0, image.file_bytes()}));
+  const Hdf5Lock lock;
+  const Handle file(H5Fopen(out.path().c_str(), H5F_ACC_RDONLY, H5P_DEFAULT));
+  const Handle dataset(H5Dopen2(file.get(), "/a", H5P_DEFAULT));
+  for (int64_t i = 0; i < kChunks; i += 7) {
+    const auto element = static_cast<hsize_t>(1024 * i);
+    haddr_t address = 0;  // from the end of the user block
+    hsize_t size = 0;
+    ASSERT_GE(H5Dget_chunk_info_by_coord(dataset.get(), &element, nullptr,
+                                         &address, &size),
+              0);
+    EXPECT_EQ(static_cast<int64_t>(address) + kUserBlockBytes, offsets[i]);
+    EXPECT_EQ(static_cast<int64_t>(size), 1 + 37 * i % 9000);
+  }
+}
+
 TEST(FileBuilder, NamesTheFileInErrors) {
   ASSERT_OK_AND_ASSIGN(const auto builder, FileBuilder::Create("run/f.h5"));
   ASSERT_OK(builder->AddBytes("/a", 10).status());
@@ -84,7 +121,7 @@ TEST(FileBuilder, B140OpensAndLocksNoFile) {
     ASSERT_OK_AND_ASSIGN(const auto builder, FileBuilder::Create(place));
     ASSERT_OK(builder->AddText("/state", "some text"));
     ASSERT_OK(builder->AddView("/view", DType::kF32, {4, 4},
-                               {{"other.h5", "/a", WholeBox({4, 4})}}));
+                               {{"other.h5", "/a", {4, 4}, WholeBox({4, 4})}}));
     ASSERT_OK(builder->Finish().status());
   }
   ASSERT_OK_AND_ASSIGN(const auto names, ListDirectory(dir.path()));

@@ -19,9 +19,11 @@ Handle Access() {
   return list;
 }
 
-Handle MemoryAccess(const std::shared_ptr<FileImage>& image) {
+Handle MemoryAccess(
+    const std::shared_ptr<FileImage>& image,
+    const std::shared_ptr<RawWrites>& raw = std::make_shared<RawWrites>()) {
   Handle list = Access();
-  EXPECT_TRUE(UseMemoryDriver(list, image));
+  EXPECT_TRUE(UseMemoryDriver(list, image, raw));
   return list;
 }
 

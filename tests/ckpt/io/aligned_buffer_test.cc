@@ -56,7 +56,7 @@ TEST(AlignedBuffer, RefusesWhatCannotBe) {
 TEST(StagingBuffer, IsOneBlockOfItsHolderAlone) {
   ASSERT_OK_AND_ASSIGN(const StagingBuffer a, StagingBuffer::Take());
   ASSERT_OK_AND_ASSIGN(const StagingBuffer b, StagingBuffer::Take());
-  EXPECT_EQ(std::ssize(a.bytes()), kBlockBytes);
+  EXPECT_EQ(std::ssize(a.bytes()), kMaxStoredBytes);
   EXPECT_EQ(AddressOf(a.bytes()) % kDirectBlockBytes, 0u);
   EXPECT_NE(AddressOf(a.bytes()), AddressOf(b.bytes()));
 }

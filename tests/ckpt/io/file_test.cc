@@ -116,6 +116,51 @@ TEST(ListDirectory, IsSorted) {
   EXPECT_THAT(ListDirectory(dir.path()).value(), ElementsAre("a", "b", "c"));
 }
 
+TEST(LockDirectory, KeepsAnExclusiveLockApartFromAllOthers) {
+  const TempDir dir;
+  {
+    ASSERT_OK_AND_ASSIGN(const File one,
+                         LockDirectory(dir.path(), Lock::kShared));
+    EXPECT_OK(LockDirectory(dir.path(), Lock::kShared).status());
+    EXPECT_THAT(LockDirectory(dir.path(), Lock::kExclusive),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr(dir.path() + " is in use")));
+  }
+  ASSERT_OK_AND_ASSIGN(const File one,
+                       LockDirectory(dir.path(), Lock::kExclusive));
+  EXPECT_THAT(
+      LockDirectory(dir.path(), Lock::kShared),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("in use")));
+}
+
+class NoLockCalls : public SystemCalls {
+ public:
+  explicit NoLockCalls(int error) : error_(error) {}
+  int FLock(int, int) override {
+    errno = error_;
+    return -1;
+  }
+
+ private:
+  int error_;
+};
+
+// B140: network file systems may have no locks.
+TEST(LockDirectory, GoesOnWhereTheFileSystemHasNoLocks) {
+  const TempDir dir;
+  for (const int error : {ENOLCK, EOPNOTSUPP, ENOSYS, EINVAL, EBADF}) {
+    NoLockCalls calls(error);
+    const ScopedSystemCalls scope(calls);
+    EXPECT_OK(LockDirectory(dir.path(), Lock::kShared).status()) << error;
+    EXPECT_OK(LockDirectory(dir.path(), Lock::kExclusive).status()) << error;
+  }
+  NoLockCalls calls(EIO);
+  const ScopedSystemCalls scope(calls);
+  EXPECT_THAT(LockDirectory(dir.path(), Lock::kShared),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("cannot lock " + dir.path())));
+}
+
 TEST(RemoveTree, DoesNotFollowLinks) {
   const TempDir dir;
   const std::string kept = JoinPath(dir.path(), "kept");

@@ -191,7 +191,7 @@ TEST_F(BadSourceTest, WithStateOrRecordItCannotReadIsRefused) {
       {"{", record, "state is no JSON object"},
       {"{}", record, "model is missing"},
       {state, "", "record is no JSON object"},
-      {state, "{}", "layout is missing"},
+      {state, R"({"layout":[]})", "layout"},
   };
   for (const std::vector<std::string>& c : cases) {
     WriteSource(Specs(LlamaModel()), c[0], c[1]);

@@ -142,8 +142,9 @@ absl::Status SaveFromMemory(const ckpt::Reader& source,
     if (!reads.ok()) return reads.status();
     const absl::Status status = source.Read(*reads);
     if (!status.ok()) return status;
-    auto receipt = WritePartFromMemory(*step_dir, rank, id, tensors,
-                                       items[rank], state.pieces, at);
+    auto receipt =
+        WritePartFromMemory(*step_dir, rank, id, tensors, items[rank],
+                            ImagesOf(items[rank], state.pieces, at));
     if (!receipt.ok()) return receipt.status();
     EXPECT_EQ(receipt->has_value(), !items[rank].empty());
     if (receipt->has_value()) receipts.push_back(**std::move(receipt));

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/comm/thread_communicator.h"
 
+#include <atomic>
 #include <cfenv>
+#include <functional>
+#include <future>
 #include <limits>
+#include <span>
 
+#include "absl/time/clock.h"
 #include "ckpt/core/status_macros.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/trainer/comm/communicator_conformance.h"
@@ -34,6 +39,69 @@ TEST(RunRanks, Runs256RanksOnFewCores) {
     EXPECT_EQ(x[299], 16 * (world.rank() % 16) + 16 * (15 * 16 / 2));
     SS_RETURN_IF_ERROR(world.AllReduceSum(x));
     EXPECT_EQ(x[0], 16 * 255 * 256 / 2);
+    return absl::OkStatus();
+  }));
+}
+
+TEST(RunRanks, LetsTwoThreadsOfARankWaitInTwoGroups) {
+  EXPECT_OK(RunRanks(4, {}, [](Communicator& world) {
+    SS_ASSIGN_OR_RETURN(auto files, world.Split(0, world.rank(), "files"));
+    const auto meet = [](Communicator& comm) {
+      for (int i = 0; i < 2000; ++i) SS_RETURN_IF_ERROR(comm.Barrier());
+      return absl::OkStatus();
+    };
+    auto beside = std::async(std::launch::async, meet, std::ref(*files));
+    SS_RETURN_IF_ERROR(meet(world));
+    return beside.get();
+  }));
+}
+
+TEST(OnFirstRank, SeesWhatAllRanksPointTo) {
+  for (const int size : {1, 2, 5}) {
+    EXPECT_OK(RunRanks(size, {}, [size](Communicator& world) {
+      EXPECT_TRUE(world.shares_memory());
+      int64_t mine = 10 * world.rank();
+      SS_RETURN_IF_ERROR(
+          world.OnFirstRank(&mine, [&](std::span<void* const> all) {
+            EXPECT_EQ(world.rank(), 0);
+            EXPECT_EQ(std::ssize(all), size);
+            for (void* rank : all) ++*static_cast<int64_t*>(rank);
+            return absl::OkStatus();
+          }));
+      EXPECT_EQ(mine, 10 * world.rank() + 1);
+      return absl::OkStatus();
+    }));
+  }
+}
+
+TEST(OnFirstRank, GivesItsErrorToAllRanks) {
+  std::atomic<int> failed = 0;
+  EXPECT_THAT(
+      RunRanks(3, {},
+               [&](Communicator& world) {
+                 const absl::Status status =
+                     world.OnFirstRank(nullptr, [](std::span<void* const>) {
+                       return absl::DataLossError("torn");
+                     });
+                 if (absl::IsDataLoss(status)) ++failed;
+                 return status;
+               }),
+      StatusIs(absl::StatusCode::kDataLoss, ::testing::HasSubstr("torn")));
+  EXPECT_EQ(failed, 3);
+}
+
+// A rank that left early would take its memory with it.
+TEST(OnFirstRank, KeepsTheOtherRanksUntilItsEndWithoutATimeout) {
+  std::atomic<bool> has_ended = false;
+  EXPECT_OK(RunRanks(3, {}, [&](Communicator& world) {
+    SS_RETURN_IF_ERROR(world.Barrier());
+    world.set_timeout(absl::Seconds(1));
+    SS_RETURN_IF_ERROR(world.OnFirstRank(nullptr, [&](std::span<void* const>) {
+      absl::SleepFor(absl::Milliseconds(1200));
+      has_ended = true;
+      return absl::OkStatus();
+    }));
+    EXPECT_TRUE(has_ended);
     return absl::OkStatus();
   }));
 }
