@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/codec/shuffle_zstd.h"
 #include "ckpt/core/fingerprint.h"
@@ -33,6 +34,18 @@ absl::StatusOr<Fragment> MakeFragment(const FragmentSpec& spec, Codec codec) {
     fragment.blocks.resize(NumBlocks(num_bytes));
   }
   return fragment;
+}
+
+// Calls fn(offset, piece) for pieces that stay in a core's cache from one use
+// to the next: what is done with a block reads memory once.
+void ForEachPiece(
+    std::span<const std::byte> bytes,
+    absl::FunctionRef<void(size_t, std::span<const std::byte>)> fn) {
+  constexpr size_t kPieceBytes = size_t{128} << 10;
+  for (size_t offset = 0; offset < bytes.size(); offset += kPieceBytes) {
+    fn(offset,
+       bytes.subspan(offset, std::min(kPieceBytes, bytes.size() - offset)));
+  }
 }
 
 bool IsAligned(std::span<const std::byte> bytes) {
@@ -125,11 +138,11 @@ absl::Status PartWriter::WriteBlock(int64_t fragment, int64_t block,
   }
   BoxFingerprint fingerprint(keys_[fragment], tensor.dtype, tensor.shape,
                              target.box, begin);
-  fingerprint.Update(bytes);
-  SS_ASSIGN_OR_RETURN(const uint64_t checksum,
-                      target.codec == Codec::kNone
-                          ? WritePlain(target.blocks[block], bytes)
-                          : WriteCompressed(fragment, block, bytes));
+  SS_ASSIGN_OR_RETURN(
+      const uint64_t checksum,
+      target.codec == Codec::kNone
+          ? WritePlain(target.blocks[block], bytes, fingerprint)
+          : WriteCompressed(fragment, block, bytes, fingerprint));
 
   const std::lock_guard lock(mutex_);
   if (is_written_[fragment][block]) {
@@ -144,21 +157,32 @@ absl::Status PartWriter::WriteBlock(int64_t fragment, int64_t block,
 }
 
 absl::StatusOr<uint64_t> PartWriter::WritePlain(
-    const Block& block, std::span<const std::byte> bytes) {
-  const uint64_t checksum = Checksum64(bytes);
+    const Block& block, std::span<const std::byte> bytes,
+    BoxFingerprint& fingerprint) {
+  Checksum64Stream checksum;
   if (IsAligned(bytes)) {
+    ForEachPiece(bytes, [&](size_t, std::span<const std::byte> piece) {
+      fingerprint.Update(piece);
+      checksum.Update(piece);
+    });
     SS_RETURN_IF_ERROR(file_.WriteAt(block.offset_bytes, bytes));
-    return checksum;
+    return checksum.Digest();
   }
   SS_ASSIGN_OR_RETURN(StagingBuffer staging, StagingBuffer::Take());
   const auto copy = staging.bytes().first(bytes.size());
-  std::copy(bytes.begin(), bytes.end(), copy.begin());
+  ForEachPiece(bytes, [&](size_t offset, std::span<const std::byte> piece) {
+    std::copy(piece.begin(), piece.end(), copy.begin() + offset);
+    fingerprint.Update(piece);
+    checksum.Update(piece);
+  });
   SS_RETURN_IF_ERROR(file_.WriteAt(block.offset_bytes, copy));
-  return checksum;
+  return checksum.Digest();
 }
 
 absl::StatusOr<uint64_t> PartWriter::WriteCompressed(
-    int64_t fragment, int64_t block, std::span<const std::byte> bytes) {
+    int64_t fragment, int64_t block, std::span<const std::byte> bytes,
+    BoxFingerprint& fingerprint) {
+  fingerprint.Update(bytes);
   Fragment& target = table_.fragments[table_index_[fragment]];
   SS_ASSIGN_OR_RETURN(StagingBuffer buffer, StagingBuffer::Take());
   const absl::StatusOr<std::span<const std::byte>> stored =

@@ -19,6 +19,7 @@
 #include "ckpt/core/box.h"
 #include "ckpt/core/checksum.h"
 #include "ckpt/core/dtype.h"
+#include "ckpt/core/fingerprint.h"
 #include "ckpt/format/table.h"
 #include "ckpt/format/user_block.h"
 #include "ckpt/hdf5/part_file.h"
@@ -91,12 +92,14 @@ class PartWriter {
   PartWriter(int64_t part, File file, PartLayout layout, Table table,
              std::vector<int64_t> table_index);
 
-  // Both write `bytes` as block `block` of the fragment and give the checksum
-  // of what is stored.
+  // Both write `bytes` as block `block` of the fragment, add them to
+  // `fingerprint` and give the checksum of what is stored.
   absl::StatusOr<uint64_t> WritePlain(const Block& block,
-                                      std::span<const std::byte> bytes);
+                                      std::span<const std::byte> bytes,
+                                      BoxFingerprint& fingerprint);
   absl::StatusOr<uint64_t> WriteCompressed(int64_t fragment, int64_t block,
-                                           std::span<const std::byte> bytes);
+                                           std::span<const std::byte> bytes,
+                                           BoxFingerprint& fingerprint);
   absl::Status PlaceInTurn(int64_t turn, Fragment& target, int64_t block,
                            std::span<const std::byte> stored);
 

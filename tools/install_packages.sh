@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian packages that the project needs and this machine lacks.
-# usage: tools/install_packages.sh {build|test|checks|demo}...
+# usage: tools/install_packages.sh {build|test|checks|fuzz|demo}...
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 
@@ -11,9 +11,10 @@ packages_for() {
     test) echo hdf5-tools libgmock-dev libgtest-dev python3 python3-h5py \
                python3-numpy python3-xxhash python3-zstandard ;;
     checks) echo clang-format clang-tidy git ;;
+    fuzz) echo clang libclang-rt-14-dev ;;
     demo) echo fortunes python3 ;;
-    *) echo "error: no package group $1, expected build, test, checks or" \
-            "demo" >&2
+    *) echo "error: no package group $1, expected build, test, checks," \
+            "fuzz or demo" >&2
        exit 2 ;;
   esac
 }

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Everything, for as long as it takes: all tests and the long sweeps in a
-# release build, then all tests under the sanitizers. Ends with a summary.
+# release build, all tests under the sanitizers, ten minutes of fuzzing. Ends
+# with a summary.
 # SPDX-License-Identifier: Apache-2.0
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -28,9 +29,17 @@ with_sweeps() {
     cmake --build --preset release && ctest --preset release
 }
 
-tools/install_packages.sh build test || exit 1
+fuzz() {
+  new=$(mktemp -d)
+  cmake --preset fuzz >/dev/null &&
+    cmake --build build-fuzz --target index_fuzz &&
+    build-fuzz/tests/index_fuzz -max_total_time=600 "$new" tests/fuzz/corpus
+}
+
+tools/install_packages.sh build test fuzz || exit 1
 stage release with_sweeps
 stage asan tools/sanitize.sh asan all
 stage tsan tools/sanitize.sh tsan all
+stage fuzz fuzz
 cat "$summary"
 exit $status

@@ -39,4 +39,21 @@ Digest128 Digest128Stream::Digest() const {
   return {hash.low64, hash.high64};
 }
 
+struct Checksum64Stream::State {
+  XXH3_state_t xxh;
+};
+
+Checksum64Stream::Checksum64Stream() : state_(std::make_unique<State>()) {
+  XXH3_64bits_reset(&state_->xxh);
+}
+Checksum64Stream::~Checksum64Stream() = default;
+
+void Checksum64Stream::Update(std::span<const std::byte> bytes) {
+  XXH3_64bits_update(&state_->xxh, bytes.data(), bytes.size());
+}
+
+uint64_t Checksum64Stream::Digest() const {
+  return XXH3_64bits_digest(&state_->xxh);
+}
+
 }  // namespace shardshift::ckpt

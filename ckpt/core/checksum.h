@@ -53,6 +53,22 @@ class Digest128Stream {
   std::unique_ptr<State> state_;
 };
 
+// Checksum64 of bytes that come in pieces.
+class Checksum64Stream {
+ public:
+  Checksum64Stream();
+  ~Checksum64Stream();
+  Checksum64Stream(const Checksum64Stream&) = delete;
+  Checksum64Stream& operator=(const Checksum64Stream&) = delete;
+
+  void Update(std::span<const std::byte> bytes);
+  uint64_t Digest() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 }  // namespace shardshift::ckpt
 
 #endif  // SHARDSHIFT_CKPT_CORE_CHECKSUM_H_

@@ -35,6 +35,16 @@ TEST(Digest128Stream, DoesNotDependOnThePieces) {
   EXPECT_EQ(whole.Digest(), pieces.Digest());
 }
 
+TEST(Checksum64Stream, DoesNotDependOnThePieces) {
+  const std::vector<std::byte> bytes = RandomBytes(100'000);
+  Checksum64Stream pieces;
+  for (size_t begin = 0; begin < bytes.size(); begin += 777) {
+    const size_t size = std::min<size_t>(777, bytes.size() - begin);
+    pieces.Update(std::span(bytes).subspan(begin, size));
+  }
+  EXPECT_EQ(pieces.Digest(), Checksum64(bytes));
+}
+
 TEST(NumBlocks, CountsAShortLastBlock) {
   EXPECT_EQ(NumBlocks(0), 0);
   EXPECT_EQ(NumBlocks(kBlockBytes), 1);
