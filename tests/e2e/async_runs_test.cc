@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "ckpt/io/system_calls.h"
 #include "ckpt/reader.h"
@@ -135,12 +136,21 @@ TEST(AsyncRuns, NeverMixTwoSaves) {
     }
     int Rename(const std::string& from, const std::string& to,
                unsigned flags) override {
+      if (absl::EndsWith(from, ckpt::StepName(2) + ".partial")) {
+        // Until long after the next save is due, on a busy machine as well.
+        next_is_due_.WaitForNotification();
+        absl::SleepFor(absl::Seconds(1));
+      }
       if (absl::EndsWith(from, ".partial")) --open_saves_;
       return SystemCalls::Rename(from, to, flags);
     }
     bool mixed() const { return mixed_; }
+    void EndIteration(int64_t iteration) {
+      if (iteration == 3) next_is_due_.Notify();
+    }
 
    private:
+    absl::Notification next_is_due_;
     std::atomic<int> open_saves_ = 0;
     std::atomic<bool> mixed_ = false;
   };
@@ -151,7 +161,10 @@ TEST(AsyncRuns, NeverMixTwoSaves) {
   std::vector<std::string> lines;
   TrainOptions run = SavingRun(scratch.Path("async"), 4, 1);
   run.async_save = true;
-  run.print = [&lines](const std::string& line) { lines.push_back(line); };
+  run.print = [&](const std::string& line) {
+    lines.push_back(line);
+    disk.EndIteration(IterationOf(line));
+  };
   ASSERT_OK(TrainAndLog(run).status());
   EXPECT_FALSE(disk.mixed());
   EXPECT_THAT(lines, Contains(::testing::AllOf(HasSubstr("saved "),
