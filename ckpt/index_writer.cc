@@ -5,10 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "ckpt/core/coding.h"
+#include "ckpt/block_io.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/format/table_builder.h"
 #include "ckpt/hdf5/index_file.h"
+#include "ckpt/io/aligned_buffer.h"
 #include "ckpt/io/file.h"
 
 namespace shardshift::ckpt {
@@ -23,18 +24,12 @@ absl::StatusOr<std::map<int64_t, std::string>> ReadScalars(
     SS_ASSIGN_OR_RETURN(
         const File file,
         File::OpenForRead(JoinPath(directory, PartFileName(fragment.part))));
-    std::string value(static_cast<size_t>(FragmentBytes(table, fragment)),
-                      '\0');
-    const Block& block = fragment.blocks.front();
-    SS_RETURN_IF_ERROR(file.ReadAt(
-        block.offset_bytes,
-        std::as_writable_bytes(std::span(value.data(), value.size()))));
-    if (Checksum64(AsBytes(value)) != block.checksum) {
-      return absl::DataLossError(
-          absl::StrCat(file.path(), " ", Describe(table, fragment), " at byte ",
-                       block.offset_bytes, ": checksum differs"));
-    }
-    scalars.emplace(fragment.tensor, std::move(value));
+    SS_ASSIGN_OR_RETURN(StagingBuffer buffer, StagingBuffer::Take());
+    SS_ASSIGN_OR_RETURN(const auto value,
+                        ReadBlock(file, table, fragment, 0, buffer));
+    scalars.emplace(
+        fragment.tensor,
+        std::string(reinterpret_cast<const char*>(value.data()), value.size()));
   }
   return scalars;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -159,23 +160,19 @@ absl::Status PartWriter::WriteBlock(int64_t fragment, int64_t block,
 absl::StatusOr<uint64_t> PartWriter::WritePlain(
     const Block& block, std::span<const std::byte> bytes,
     BoxFingerprint& fingerprint) {
-  Checksum64Stream checksum;
-  if (IsAligned(bytes)) {
-    ForEachPiece(bytes, [&](size_t, std::span<const std::byte> piece) {
-      fingerprint.Update(piece);
-      checksum.Update(piece);
-    });
-    SS_RETURN_IF_ERROR(file_.WriteAt(block.offset_bytes, bytes));
-    return checksum.Digest();
+  std::optional<StagingBuffer> staging;
+  std::span<const std::byte> aligned = bytes;
+  if (!IsAligned(bytes)) {
+    SS_ASSIGN_OR_RETURN(staging, StagingBuffer::Take());
+    aligned = staging->bytes().first(bytes.size());
   }
-  SS_ASSIGN_OR_RETURN(StagingBuffer staging, StagingBuffer::Take());
-  const auto copy = staging.bytes().first(bytes.size());
+  Checksum64Stream checksum;
   ForEachPiece(bytes, [&](size_t offset, std::span<const std::byte> piece) {
-    std::copy(piece.begin(), piece.end(), copy.begin() + offset);
+    if (staging) std::ranges::copy(piece, staging->bytes().begin() + offset);
     fingerprint.Update(piece);
     checksum.Update(piece);
   });
-  SS_RETURN_IF_ERROR(file_.WriteAt(block.offset_bytes, copy));
+  SS_RETURN_IF_ERROR(file_.WriteAt(block.offset_bytes, aligned));
   return checksum.Digest();
 }
 

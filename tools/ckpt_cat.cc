@@ -112,7 +112,7 @@ void PrintText(DType dtype, const std::vector<std::byte>& bytes,
 }
 
 absl::StatusOr<int> Cat(const CatFlags& flags) {
-  SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Reader> reader,
+  SS_ASSIGN_OR_RETURN(const std::shared_ptr<const ckpt::Reader> reader,
                       OpenCheckpoint(flags.checkpoint));
   const auto [name, slice_text] = SplitSlice(flags.tensor);
   SS_ASSIGN_OR_RETURN(const int64_t tensor,

@@ -49,7 +49,7 @@ absl::StatusOr<std::string> RunDirOf(const std::string& destination,
 }
 
 absl::StatusOr<int> Cp(const CpFlags& flags) {
-  SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Reader> source,
+  SS_ASSIGN_OR_RETURN(const std::shared_ptr<const ckpt::Reader> source,
                       OpenCheckpoint(flags.source));
   SS_ASSIGN_OR_RETURN(const std::string run_dir,
                       RunDirOf(flags.destination, source->step()));

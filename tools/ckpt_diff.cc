@@ -204,9 +204,9 @@ void PrintJson(const Differences& found) {
 }
 
 absl::StatusOr<int> Diff(const DiffFlags& flags) {
-  SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Reader> a,
+  SS_ASSIGN_OR_RETURN(const std::shared_ptr<const ckpt::Reader> a,
                       OpenCheckpoint(flags.a));
-  SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Reader> b,
+  SS_ASSIGN_OR_RETURN(const std::shared_ptr<const ckpt::Reader> b,
                       OpenCheckpoint(flags.b));
   Differences found;
   const std::vector<Pair> unequal =

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <iostream>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -12,12 +13,12 @@
 
 namespace shardshift {
 
-absl::StatusOr<std::unique_ptr<ckpt::Reader>> OpenCheckpoint(
+absl::StatusOr<std::shared_ptr<const ckpt::Reader>> OpenCheckpoint(
     const std::string& path) {
-  SS_ASSIGN_OR_RETURN(const ckpt::ResolvedCheckpoint found,
+  SS_ASSIGN_OR_RETURN(ckpt::ResolvedCheckpoint found,
                       ckpt::ResolveCheckpoint(path));
   if (!found.note.empty()) std::cerr << "note: " << found.note << std::endl;
-  return ckpt::Reader::Open(found.step_dir);
+  return std::move(found.reader);
 }
 
 absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view what) {

@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 
 // Opens a step directory, or the newest step of a run directory that opens;
 // a line on stderr says so if that is not the newest.
-absl::StatusOr<std::unique_ptr<ckpt::Reader>> OpenCheckpoint(
+absl::StatusOr<std::shared_ptr<const ckpt::Reader>> OpenCheckpoint(
     const std::string& path);
 
 // The state or record of a checkpoint; null if it is empty.

@@ -74,7 +74,7 @@ void PrintJson(const ckpt::Reader& reader, const Json& state,
 }
 
 absl::StatusOr<int> Show(const ShowFlags& flags) {
-  SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Reader> reader,
+  SS_ASSIGN_OR_RETURN(const std::shared_ptr<const ckpt::Reader> reader,
                       OpenCheckpoint(flags.checkpoint));
   SS_ASSIGN_OR_RETURN(const Json state, ParseJson(reader->state(), "state"));
   SS_ASSIGN_OR_RETURN(const Json record, ParseJson(reader->record(), "record"));

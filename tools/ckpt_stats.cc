@@ -164,7 +164,7 @@ absl::Status CheckFinite(const std::vector<TensorRow>& rows) {
 }
 
 absl::StatusOr<int> Stats(const StatsFlags& flags) {
-  SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Reader> reader,
+  SS_ASSIGN_OR_RETURN(const std::shared_ptr<const ckpt::Reader> reader,
                       OpenCheckpoint(flags.checkpoint));
   SS_ASSIGN_OR_RETURN(const std::vector<int64_t> chosen,
                       ChooseTensors(*reader, flags.names));

@@ -66,15 +66,13 @@ absl::StatusOr<int> RunReshard(const ReshardFlags& flags) {
   SS_ASSIGN_OR_RETURN(const ckpt::ResolvedCheckpoint found,
                       ckpt::ResolveCheckpoint(flags.source));
   if (!found.note.empty()) std::cerr << found.note << std::endl;
-  SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Reader> source,
-                      ckpt::Reader::Open(found.step_dir));
   const absl::Time begin = absl::Now();
   absl::StatusOr<reshard::ReshardReport> report = [&] {
     ProgressBar bar;
     const auto show = [&bar](int64_t done, int64_t total) {
       bar.Show(done, total);
     };
-    return reshard::ReshardCheckpoint(*source, flags.destination,
+    return reshard::ReshardCheckpoint(*found.reader, flags.destination,
                                       ApplyLayout(flags.layout, {}),
                                       {.codec = flags.codec, .progress = show});
   }();

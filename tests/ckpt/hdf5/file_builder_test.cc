@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/coding.h"
+#include "ckpt/core/status_macros.h"
 #include "ckpt/format/user_block.h"
 #include "ckpt/io/file.h"
 #include "tests/ckpt/sample.h"
@@ -34,6 +35,12 @@ TEST(FileBuilder, KeepsNoPayloadInMemory) {
   EXPECT_LT(image.num_pages(), 8);
 }
 
+absl::Status WriteImage(const FileImage& image, const std::string& path) {
+  SS_ASSIGN_OR_RETURN(const File out, File::Create(path));
+  SS_RETURN_IF_ERROR(out.Allocate(image.file_bytes()));
+  return image.Write(out, {0, image.file_bytes()});
+}
+
 // Thousands of datasets do not fit the library's cache, so that it reads back
 // what it wrote.
 TEST(FileBuilder, GivesAFileThatTheLibraryReads) {
@@ -50,12 +57,10 @@ TEST(FileBuilder, GivesAFileThatTheLibraryReads) {
   ASSERT_OK_AND_ASSIGN(const FileImage image, builder->Finish());
 
   const TempDir dir;
-  ASSERT_OK_AND_ASSIGN(const File out,
-                       File::Create(JoinPath(dir.path(), "f.h5")));
-  ASSERT_OK(out.Allocate(image.file_bytes()));
-  ASSERT_OK(image.Write(out, {0, image.file_bytes()}));
+  const std::string path = JoinPath(dir.path(), "f.h5");
+  ASSERT_OK(WriteImage(image, path));
   const Hdf5Lock lock;
-  const Handle file(H5Fopen(out.path().c_str(), H5F_ACC_RDONLY, H5P_DEFAULT));
+  const Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT));
   ASSERT_TRUE(file.ok());
   for (int64_t i = 0; i < kDatasets; ++i) {
     const Handle dataset(H5Dopen2(
@@ -86,12 +91,10 @@ TEST(FileBuilder, TellsWhereTheLibraryLooksForEachChunk) {
   EXPECT_LT(image.num_pages(), 30);  // no payload
 
   const TempDir dir;
-  ASSERT_OK_AND_ASSIGN(const File out,
-                       File::Create(JoinPath(dir.path(), "f.h5")));
-  ASSERT_OK(out.Allocate(image.file_bytes()));
-  ASSERT_OK(image.Write(out, {0, image.file_bytes()}));
+  const std::string path = JoinPath(dir.path(), "f.h5");
+  ASSERT_OK(WriteImage(image, path));
   const Hdf5Lock lock;
-  const Handle file(H5Fopen(out.path().c_str(), H5F_ACC_RDONLY, H5P_DEFAULT));
+  const Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT));
   const Handle dataset(H5Dopen2(file.get(), "/a", H5P_DEFAULT));
   for (int64_t i = 0; i < kChunks; i += 7) {
     const auto element = static_cast<hsize_t>(1024 * i);
