@@ -14,18 +14,16 @@ namespace {
 
 // Replaces the first stored_bytes of `buffer`, a block as it is stored, by its
 // values, which it gives.
-absl::StatusOr<std::span<const std::byte>> Decompress(const Table& table,
-                                                      const Fragment& fragment,
-                                                      int64_t block,
-                                                      StagingBuffer& buffer) {
+absl::StatusOr<std::span<const std::byte>> Decompress(
+    const Table& table, const Fragment& fragment, int64_t block,
+    std::span<std::byte> buffer) {
   SS_ASSIGN_OR_RETURN(StagingBuffer scratch, StagingBuffer::Take());
   const auto planes = scratch.bytes().first(ChunkBytes(table, fragment));
   const int64_t item_size = ItemSize(table.tensors[fragment.tensor].dtype);
   const ElementRange elements = BlockElements(table, fragment, block);
-  const auto values =
-      buffer.bytes().first((elements.end - elements.begin) * item_size);
+  const auto values = buffer.first((elements.end - elements.begin) * item_size);
   SS_RETURN_IF_ERROR(
-      DecompressBlock(buffer.bytes().first(fragment.blocks[block].stored_bytes),
+      DecompressBlock(buffer.first(fragment.blocks[block].stored_bytes),
                       item_size, planes, values));
   return values;
 }
@@ -51,10 +49,9 @@ ElementRange BlockElements(const Table& table, const Fragment& fragment,
 
 absl::StatusOr<std::span<const std::byte>> ReadStoredBlock(
     const File& file, const Table& table, const Fragment& fragment,
-    int64_t block, StagingBuffer& buffer) {
+    int64_t block, std::span<std::byte> buffer) {
   const Block& stored = fragment.blocks[block];
-  const auto bytes =
-      buffer.bytes().first(static_cast<size_t>(stored.stored_bytes));
+  const auto bytes = buffer.first(static_cast<size_t>(stored.stored_bytes));
   SS_RETURN_IF_ERROR(Annotate(file.ReadAt(stored.offset_bytes, bytes),
                               Describe(table, fragment)));
   if (Checksum64(bytes) == stored.checksum) return bytes;
@@ -62,11 +59,9 @@ absl::StatusOr<std::span<const std::byte>> ReadStoredBlock(
       absl::StrCat(Place(file, table, fragment, block), ": checksum differs"));
 }
 
-absl::StatusOr<std::span<const std::byte>> ReadBlock(const File& file,
-                                                     const Table& table,
-                                                     const Fragment& fragment,
-                                                     int64_t block,
-                                                     StagingBuffer& buffer) {
+absl::StatusOr<std::span<const std::byte>> ReadBlock(
+    const File& file, const Table& table, const Fragment& fragment,
+    int64_t block, std::span<std::byte> buffer) {
   absl::StatusOr<std::span<const std::byte>> bytes =
       ReadStoredBlock(file, table, fragment, block, buffer);
   if (!bytes.ok() || fragment.codec == Codec::kNone) return bytes;

@@ -24,18 +24,17 @@ ElementRange BlockElements(const Table& table, const Fragment& fragment,
                            int64_t block);
 
 // Reads a block from its part file, as it is stored there, and verifies it.
-// Gives its bytes, which lie in `buffer`.
+// Gives its bytes, which lie in `buffer`, at the front.
+// REQUIRES: `buffer` has room for the block as stored, and for its values.
 // Errors: DataLoss, naming file, tensor and offset.
 absl::StatusOr<std::span<const std::byte>> ReadStoredBlock(
     const File& file, const Table& table, const Fragment& fragment,
-    int64_t block, StagingBuffer& buffer);
+    int64_t block, std::span<std::byte> buffer);
 
 // The same, taken out of its codec: gives the block's values.
-absl::StatusOr<std::span<const std::byte>> ReadBlock(const File& file,
-                                                     const Table& table,
-                                                     const Fragment& fragment,
-                                                     int64_t block,
-                                                     StagingBuffer& buffer);
+absl::StatusOr<std::span<const std::byte>> ReadBlock(
+    const File& file, const Table& table, const Fragment& fragment,
+    int64_t block, std::span<std::byte> buffer);
 
 }  // namespace shardshift::ckpt
 

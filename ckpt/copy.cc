@@ -49,6 +49,7 @@ std::map<int64_t, std::vector<StoredBlock>> StoredBlocks(const Table& table) {
 
 std::vector<ByteRange> RangesOf(const std::vector<StoredBlock>& blocks) {
   std::vector<ByteRange> ranges;
+  ranges.reserve(blocks.size());
   for (const StoredBlock& block : blocks) ranges.push_back(block.bytes);
   return ranges;
 }
@@ -103,7 +104,7 @@ class Copier {
     SS_ASSIGN_OR_RETURN(StagingBuffer buffer, StagingBuffer::Take());
     SS_ASSIGN_OR_RETURN(const auto bytes,
                         ReadStoredBlock(from, source_.table(), *what.fragment,
-                                        what.block, buffer));
+                                        what.block, buffer.bytes()));
     SS_RETURN_IF_ERROR(to.WriteAt(what.bytes.begin, bytes));
     Progress(std::ssize(bytes));
     return absl::OkStatus();
@@ -130,7 +131,7 @@ class Copier {
       SS_ASSIGN_OR_RETURN(const UserBlock block, ReadUserBlock(file, role));
       return CheckMetadataDigest(file, block, payload);
     };
-    const absl::Status status = check(to);
+    absl::Status status = check(to);
     if (status.ok()) return status;
     // Damage of the source is to be told as such.
     SS_RETURN_IF_ERROR(check(from));

@@ -26,7 +26,7 @@ absl::StatusOr<std::map<int64_t, std::string>> ReadScalars(
         File::OpenForRead(JoinPath(directory, PartFileName(fragment.part))));
     SS_ASSIGN_OR_RETURN(StagingBuffer buffer, StagingBuffer::Take());
     SS_ASSIGN_OR_RETURN(const auto value,
-                        ReadBlock(file, table, fragment, 0, buffer));
+                        ReadBlock(file, table, fragment, 0, buffer.bytes()));
     scalars.emplace(
         fragment.tensor,
         std::string(reinterpret_cast<const char*>(value.data()), value.size()));

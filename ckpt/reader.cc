@@ -16,6 +16,14 @@
 #include "ckpt/run_dir.h"
 
 namespace shardshift::ckpt {
+
+struct PieceCopy {
+  const FragmentRead* read;
+  Box piece;  // of the fragment, dense in the block
+  Box common;
+  int64_t offset;  // of the piece in the block, in elements
+};
+
 namespace {
 
 // A file that the index names is not a wrong path of the user's.
@@ -98,18 +106,10 @@ std::vector<std::span<const BlockUse>> GroupByBlock(
   return groups;
 }
 
-// One contiguous piece of a block that a read wants.
-struct PieceCopy {
-  const FragmentRead* read;
-  Box piece;  // of the fragment, dense in the block
-  Box common;
-  int64_t offset;  // of the piece in the block, in elements
-};
-
 // Empty if the reads pass the block over, as those of columns may.
-std::vector<PieceCopy> CopiesOf(const Table& table,
-                                std::span<const BlockUse> uses,
-                                std::span<const FragmentRead> reads) {
+std::vector<PieceCopy> PieceCopies(const Table& table,
+                                   std::span<const BlockUse> uses,
+                                   std::span<const FragmentRead> reads) {
   const Fragment& fragment = table.fragments[uses.front().fragment];
   const ElementRange range = BlockElements(table, fragment, uses.front().block);
   std::vector<PieceCopy> copies;
@@ -124,6 +124,28 @@ std::vector<PieceCopy> CopiesOf(const Table& table,
   return copies;
 }
 
+// Where a block goes as a whole and in one run; empty if it does not.
+std::span<std::byte> OnlyTarget(std::span<const PieceCopy> copies,
+                                int64_t num_elements, int64_t item_size) {
+  const FragmentRead* read = nullptr;
+  int64_t begin = 0;
+  int64_t num_placed = 0;
+  for (const PieceCopy& copy : copies) {
+    const std::optional<RunPair> run =
+        OnlyRunPair(copy.piece, copy.read->dst_box, copy.common);
+    if (!run || run->src_offset != 0 || copy.offset != num_placed) return {};
+    if (read == nullptr) {
+      read = copy.read;
+      begin = run->dst_offset;
+    }
+    if (copy.read != read || run->dst_offset != begin + num_placed) return {};
+    num_placed += run->count;
+  }
+  if (num_placed != num_elements) return {};
+  return {read->dst + begin * item_size,
+          static_cast<size_t>(num_elements * item_size)};
+}
+
 // Files that a reader keeps open.
 constexpr size_t kMaxOpenFiles = 64;
 
@@ -134,8 +156,8 @@ absl::StatusOr<Table> ReadIndexTable(const std::string& step_dir) {
                       File::OpenForRead(JoinPath(step_dir, kIndexFileName)));
   SS_ASSIGN_OR_RETURN(const UserBlock block,
                       ReadUserBlock(file, FileRole::kIndex));
-  SS_ASSIGN_OR_RETURN(const std::string bytes, ReadTableBytes(file, block));
-  absl::StatusOr<Table> table = DecodeIndexTable(AsBytes(bytes));
+  SS_ASSIGN_OR_RETURN(const auto bytes, ReadTableBytes(file, block));
+  absl::StatusOr<Table> table = DecodeIndexTable(bytes);
   if (!table.ok()) return Annotate(table.status(), file.path());
   SS_RETURN_IF_ERROR(CheckStepName(step_dir, table->step));
   return table;
@@ -231,25 +253,35 @@ absl::Status Reader::Read(std::span<const FragmentRead> reads) const {
   const std::vector<BlockUse> uses = BlockUses(table_, reads);
   const auto groups = GroupByBlock(uses);
   return WorkerPool::Default().Run(
-      static_cast<int64_t>(groups.size()), [&](int64_t g) -> absl::Status {
+      static_cast<int64_t>(groups.size()), [&](int64_t g) {
         const BlockUse& use = groups[g].front();
-        const Fragment& fragment = table_.fragments[use.fragment];
-        const auto copies = CopiesOf(table_, groups[g], reads);
-        if (copies.empty()) return absl::OkStatus();
-        SS_ASSIGN_OR_RETURN(const std::shared_ptr<const File> file,
-                            PartFile(fragment.part));
-        SS_ASSIGN_OR_RETURN(StagingBuffer buffer, StagingBuffer::Take());
-        SS_ASSIGN_OR_RETURN(
-            const auto values,
-            ReadBlock(*file, table_, fragment, use.block, buffer));
-        const int64_t item_size =
-            ItemSize(table_.tensors[fragment.tensor].dtype);
-        for (const PieceCopy& copy : copies) {
-          CopyBox(values.data() + copy.offset * item_size, copy.piece,
-                  copy.read->dst, copy.read->dst_box, copy.common, item_size);
-        }
-        return absl::OkStatus();
+        return ReadPieces(table_.fragments[use.fragment], use.block,
+                          PieceCopies(table_, groups[g], reads));
       });
+}
+
+absl::Status Reader::ReadPieces(const Fragment& fragment, int64_t block,
+                                std::span<const PieceCopy> copies) const {
+  if (copies.empty()) return absl::OkStatus();
+  const int64_t item_size = ItemSize(table_.tensors[fragment.tensor].dtype);
+  const ElementRange elements = BlockElements(table_, fragment, block);
+  SS_ASSIGN_OR_RETURN(const std::shared_ptr<const File> file,
+                      PartFile(fragment.part));
+  if (fragment.codec == Codec::kNone) {
+    const std::span<std::byte> target =
+        OnlyTarget(copies, elements.end - elements.begin, item_size);
+    if (!target.empty() && file->TakesDirectly(target)) {
+      return ReadBlock(*file, table_, fragment, block, target).status();
+    }
+  }
+  SS_ASSIGN_OR_RETURN(StagingBuffer buffer, StagingBuffer::Take());
+  SS_ASSIGN_OR_RETURN(const auto values, ReadBlock(*file, table_, fragment,
+                                                   block, buffer.bytes()));
+  for (const PieceCopy& copy : copies) {
+    CopyBox(values.data() + copy.offset * item_size, copy.piece, copy.read->dst,
+            copy.read->dst_box, copy.common, item_size);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Reader::ReadTensor(int64_t tensor, const Box& what,

@@ -40,6 +40,9 @@ struct FragmentRead {
   Box dst_box;
 };
 
+// One piece of a block that a read wants.
+struct PieceCopy;
+
 // Keeps a shared lock on its directory, so that nobody deletes it. Const
 // methods may be called from several threads at once.
 class Reader {
@@ -71,7 +74,9 @@ class Reader {
   }
 
   // Does all of `reads`, on the default pool. Of the files it fetches the
-  // blocks that they touch, each once, ascending.
+  // blocks that they touch, each once, ascending; a block that goes to one
+  // run of memory as AllocatePages() gives it, without a copy. After an error
+  // `dst` holds anything.
   // Errors: DataLoss, naming file, tensor and offset.
   absl::Status Read(std::span<const FragmentRead> reads) const;
 
@@ -84,6 +89,8 @@ class Reader {
   Reader(File lock, Table table, int64_t total_bytes);
 
   absl::StatusOr<std::shared_ptr<const File>> PartFile(int64_t part) const;
+  absl::Status ReadPieces(const Fragment& fragment, int64_t block,
+                          std::span<const PieceCopy> copies) const;
 
   File lock_;
   std::string directory_;

@@ -33,9 +33,8 @@ absl::StatusOr<PartReceipt> ReadReceipt(const std::string& path,
   SS_ASSIGN_OR_RETURN(const File file, File::OpenForRead(path));
   SS_ASSIGN_OR_RETURN(const UserBlock block,
                       ReadUserBlock(file, FileRole::kPart));
-  SS_ASSIGN_OR_RETURN(const std::string bytes, ReadTableBytes(file, block));
-  absl::StatusOr<Table> table =
-      DecodePartTable(AsBytes(bytes), block.file_bytes);
+  SS_ASSIGN_OR_RETURN(const auto bytes, ReadTableBytes(file, block));
+  absl::StatusOr<Table> table = DecodePartTable(bytes, block.file_bytes);
   if (!table.ok()) return Annotate(table.status(), path);
   SS_RETURN_IF_ERROR(CheckMetadataDigest(file, block, PayloadRanges(*table)));
   const Part part = {number, block.file_bytes, block.metadata_digest};
@@ -55,6 +54,7 @@ absl::StatusOr<std::vector<PartReceipt>> ReadReceipts(
                         ReadReceipt(JoinPath(step_dir, name), *number));
   }
   std::vector<PartReceipt> ascending;
+  ascending.reserve(receipts.size());
   for (auto& [number, receipt] : receipts) {
     ascending.push_back(std::move(receipt));
   }

@@ -53,7 +53,7 @@ struct PayloadBlock {
     absl::StatusOr<StagingBuffer> buffer = StagingBuffer::Take();
     status = buffer.status();
     if (!status.ok()) return;
-    const auto values = ReadBlock(file, table, in, block, *buffer);
+    const auto values = ReadBlock(file, table, in, block, buffer->bytes());
     status = values.status();
     if (!status.ok()) return;
     BoxFingerprint sum(FingerprintKey(tensor.name, tensor.role, tensor.dtype),
@@ -152,7 +152,7 @@ class Verifier {
     for (const ByteRange& range : payload) {
       num_bytes -= range.end - range.begin;
     }
-    const absl::Status status = CheckMetadataDigest(file, block, payload);
+    absl::Status status = CheckMetadataDigest(file, block, payload);
     AddChecked(num_bytes);
     if (status.ok()) return status;
     // The table's own checksum narrows the place down.
@@ -165,9 +165,8 @@ class Verifier {
     SS_ASSIGN_OR_RETURN(const File file, OpenPart(step_dir_, part));
     SS_ASSIGN_OR_RETURN(const UserBlock block,
                         ReadUserBlock(file, FileRole::kPart));
-    SS_ASSIGN_OR_RETURN(const std::string bytes, ReadTableBytes(file, block));
-    const absl::StatusOr<Table> table =
-        DecodePartTable(AsBytes(bytes), part.file_bytes);
+    SS_ASSIGN_OR_RETURN(const auto bytes, ReadTableBytes(file, block));
+    const absl::StatusOr<Table> table = DecodePartTable(bytes, part.file_bytes);
     if (!table.ok()) return Annotate(table.status(), file.path());
     if (*table == expected) return absl::OkStatus();
     return absl::DataLossError(

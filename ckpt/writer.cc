@@ -49,8 +49,14 @@ void ForEachPiece(
   }
 }
 
-bool IsAligned(std::span<const std::byte> bytes) {
-  return reinterpret_cast<uintptr_t>(bytes.data()) % kDirectBlockBytes == 0;
+// A full disk is to show before the work begins. Reserving the room would tell
+// for sure, but a file system fills reserved room at a slower rate.
+absl::Status CheckRoom(const std::string& path, int64_t num_bytes) {
+  SS_ASSIGN_OR_RETURN(const int64_t free_bytes, FreeBytes(path));
+  if (num_bytes <= free_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("cannot write ", path, ": needs ", num_bytes, " bytes, ",
+                   free_bytes, " are free"));
 }
 
 // Compresses `values`, a block of `fragment`, into `buffer`; gives what is
@@ -114,7 +120,7 @@ absl::StatusOr<std::unique_ptr<PartWriter>> PartWriter::Create(
                       PartLayout::Create(path, table_index, table));
   SS_ASSIGN_OR_RETURN(File file, File::Create(path, PageCache::kBypass));
   SS_ASSIGN_OR_RETURN(const int64_t known_bytes, layout.SizeSoFar());
-  SS_RETURN_IF_ERROR(file.Allocate(known_bytes));
+  SS_RETURN_IF_ERROR(CheckRoom(path, known_bytes));
   return std::unique_ptr<PartWriter>(
       new PartWriter(part, std::move(file), std::move(layout), std::move(table),
                      std::move(table_index)));
@@ -162,13 +168,15 @@ absl::StatusOr<uint64_t> PartWriter::WritePlain(
     BoxFingerprint& fingerprint) {
   std::optional<StagingBuffer> staging;
   std::span<const std::byte> aligned = bytes;
-  if (!IsAligned(bytes)) {
+  if (!file_.TakesDirectly(bytes)) {
     SS_ASSIGN_OR_RETURN(staging, StagingBuffer::Take());
     aligned = staging->bytes().first(bytes.size());
   }
   Checksum64Stream checksum;
   ForEachPiece(bytes, [&](size_t offset, std::span<const std::byte> piece) {
-    if (staging) std::ranges::copy(piece, staging->bytes().begin() + offset);
+    if (staging) {
+      std::ranges::copy(piece, staging->bytes().subspan(offset).begin());
+    }
     fingerprint.Update(piece);
     checksum.Update(piece);
   });

@@ -40,7 +40,7 @@ absl::StatusOr<int64_t> ChooseTensor(const ckpt::Reader& reader,
   if (!role.empty()) return reader.FindTensor(name, role);
   const absl::StatusOr<int64_t> master = reader.FindTensor(name, "master");
   if (master.ok()) return master;
-  const std::vector<ckpt::Tensor>& tensors = reader.table().tensors;
+  const auto& tensors = reader.table().tensors;
   std::vector<int64_t> found;
   std::vector<std::string> roles;
   for (size_t t = 0; t < tensors.size(); ++t) {

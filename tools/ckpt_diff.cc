@@ -93,7 +93,7 @@ std::vector<Pair> CompareIndexes(const ckpt::Table& a, const ckpt::Table& b,
 
 absl::Status CompareValues(const ckpt::Reader& a, const ckpt::Reader& b,
                            const std::vector<Pair>& pairs, Differences& found) {
-  const std::vector<ckpt::Tensor>& tensors = a.table().tensors;
+  const auto& tensors = a.table().tensors;
   int64_t total_bytes = 0;
   for (const Pair& pair : pairs) {
     const ckpt::Tensor& tensor = tensors[pair.in_a];

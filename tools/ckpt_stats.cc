@@ -37,7 +37,7 @@ struct TensorRow {
 // The tensors of those names, in every role; all if there are no names.
 absl::StatusOr<std::vector<int64_t>> ChooseTensors(
     const ckpt::Reader& reader, const std::vector<std::string>& names) {
-  const std::vector<ckpt::Tensor>& tensors = reader.table().tensors;
+  const auto& tensors = reader.table().tensors;
   std::vector<bool> is_found(names.size());
   std::vector<int64_t> chosen;
   for (size_t t = 0; t < tensors.size(); ++t) {
@@ -58,7 +58,7 @@ absl::StatusOr<std::vector<int64_t>> ChooseTensors(
 
 absl::StatusOr<std::vector<TensorRow>> ComputeRows(
     const ckpt::Reader& reader, const std::vector<int64_t>& chosen) {
-  const std::vector<ckpt::Tensor>& tensors = reader.table().tensors;
+  const auto& tensors = reader.table().tensors;
   int64_t total_bytes = 0;
   for (const int64_t t : chosen) {
     total_bytes +=

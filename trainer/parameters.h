@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "ckpt/core/page_memory.h"
 #include "reshard/layout/rank_state.h"
 
 namespace shardshift::trainer {
@@ -41,7 +42,7 @@ class Parameters {
 
  private:
   reshard::RankState state_;
-  std::vector<float> values_;
+  ckpt::PageVector<float> values_;
 };
 
 }  // namespace shardshift::trainer

@@ -68,6 +68,18 @@ void ForEachRunPair(const Box& src_box, const Box& dst_box, const Box& what,
   }
 }
 
+std::optional<RunPair> OnlyRunPair(const Box& src_box, const Box& dst_box,
+                                   const Box& what) {
+  const size_t outer = OuterDims(src_box, dst_box, what);
+  for (size_t d = 0; d < outer; ++d) {
+    if (what.extent[d] != 1) return std::nullopt;
+  }
+  const int64_t count = NumElements(what);
+  if (count == 0) return std::nullopt;
+  return RunPair{Offset(src_box, Strides(src_box.extent), what),
+                 Offset(dst_box, Strides(dst_box.extent), what), count};
+}
+
 void ForEachRun(const Box& box, const Box& what,
                 absl::FunctionRef<void(int64_t, int64_t)> fn) {
   ForEachRunPair(box, box, what, [&](int64_t offset, int64_t, int64_t count) {

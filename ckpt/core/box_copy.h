@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "absl/functional/function_ref.h"
 #include "ckpt/core/box.h"
@@ -20,7 +21,16 @@ void ForEachRunPair(const Box& src_box, const Box& dst_box, const Box& what,
                                            int64_t dst_offset, int64_t count)>
                         fn);
 
-// The same for one image: the maximal runs of `what` within dense `box`.
+// The only run of `what`, or nullopt if it has several or none.
+struct RunPair {
+  int64_t src_offset = 0;
+  int64_t dst_offset = 0;
+  int64_t count = 0;
+};
+std::optional<RunPair> OnlyRunPair(const Box& src_box, const Box& dst_box,
+                                   const Box& what);
+
+// ForEachRunPair for one image: the maximal runs of `what` within dense `box`.
 void ForEachRun(const Box& box, const Box& what,
                 absl::FunctionRef<void(int64_t offset, int64_t count)> fn);
 

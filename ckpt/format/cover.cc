@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "ckpt/core/status_macros.h"
 
 namespace shardshift::ckpt {
 namespace {
@@ -29,7 +30,7 @@ std::optional<Cut> MedianCut(const Box& region, const std::vector<Box>& boxes,
     if (end < region_end) borders.push_back(end);
   }
   if (borders.empty()) return std::nullopt;
-  const auto median = borders.begin() + borders.size() / 2;
+  const auto median = borders.begin() + std::ssize(borders) / 2;
   std::nth_element(borders.begin(), median, borders.end());
   Cut cut = {dim, *median, 0};
   for (const Box& box : boxes) {
@@ -76,8 +77,8 @@ absl::Status CheckVolume(const Box& region, const std::vector<Box>& boxes) {
 
 }  // namespace
 
-absl::Status CheckExactCover(const Box& region, std::vector<Box> boxes) {
-  const absl::Status volume = CheckVolume(region, boxes);
+absl::Status CheckExactCover(const Box& region, const std::vector<Box>& boxes) {
+  absl::Status volume = CheckVolume(region, boxes);
   if (!volume.ok() || boxes.size() == 1) return volume;
 
   const Cut cut = BestCut(region, boxes);
@@ -93,8 +94,7 @@ absl::Status CheckExactCover(const Box& region, std::vector<Box> boxes) {
         clipped.push_back(*std::move(common));
       }
     }
-    const absl::Status status = CheckExactCover(half, std::move(clipped));
-    if (!status.ok()) return status;
+    SS_RETURN_IF_ERROR(CheckExactCover(half, clipped));
   }
   return absl::OkStatus();
 }

@@ -14,7 +14,7 @@ namespace shardshift::ckpt {
 // partitions that straight cuts take apart, as those of parallel layouts.
 // REQUIRES: `region` and each box have an element, boxes lie in `region`.
 // Errors: InvalidArgument, naming a box that is covered twice or not at all.
-absl::Status CheckExactCover(const Box& region, std::vector<Box> boxes);
+absl::Status CheckExactCover(const Box& region, const std::vector<Box>& boxes);
 
 }  // namespace shardshift::ckpt
 

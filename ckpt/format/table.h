@@ -18,6 +18,7 @@
 #include "ckpt/core/checksum.h"
 #include "ckpt/core/dtype.h"
 #include "ckpt/core/fingerprint.h"
+#include "ckpt/core/page_memory.h"
 #include "ckpt/format/user_block.h"
 
 namespace shardshift::ckpt {
@@ -87,9 +88,9 @@ struct Part {
 
 struct Table {
   int64_t step = 0;
-  std::string state;                // JSON text
-  std::vector<Tensor> tensors;      // ascending by (name, role)
-  std::vector<Fragment> fragments;  // ascending by (tensor, box)
+  std::string state;               // JSON text
+  PageVector<Tensor> tensors;      // ascending by (name, role)
+  PageVector<Fragment> fragments;  // ascending by (tensor, box)
   // The rest is empty in a part's table.
   std::string record;       // JSON text
   std::vector<Part> parts;  // ascending by number

@@ -41,7 +41,7 @@ std::pair<Table, std::vector<int64_t>> TableBuilder::Build() {
     new_index[index] = static_cast<int64_t>(sorted.tensors.size());
     sorted.tensors.push_back(std::move(table_.tensors[index]));
   }
-  std::vector<Fragment>& fragments = table_.fragments;
+  PageVector<Fragment>& fragments = table_.fragments;
   for (Fragment& f : fragments) f.tensor = new_index[f.tensor];
 
   std::vector<int64_t> order(fragments.size());

@@ -66,14 +66,14 @@ void PutFragment(Encoder& out, const Fragment& fragment) {
   }
 }
 
-Shape GetShape(Decoder& in, size_t ndim) {
-  Shape shape(ndim);
-  for (int64_t& n : shape) n = in.GetVarint();
-  return shape;
+// Items are decoded where they stay: to load, as a move does, what was just
+// stored waits for all stores before it, and those go to memory that no cache
+// holds.
+void GetShape(Decoder& in, size_t ndim, Shape& shape) {
+  for (; ndim > 0; --ndim) shape.push_back(in.GetVarint());
 }
 
-Tensor GetTensor(Decoder& in) {
-  Tensor tensor;
+void GetTensor(Decoder& in, Tensor& tensor) {
   tensor.name = in.GetShortString();
   tensor.role = in.GetShortString();
   const uint8_t number = in.GetU8();
@@ -83,8 +83,7 @@ Tensor GetTensor(Decoder& in) {
     in.Fail(absl::StrCat(Describe(tensor), " has dtype ", number,
                          ", which this program does not know,"));
   }
-  tensor.shape = GetShape(in, in.GetU8());
-  return tensor;
+  GetShape(in, in.GetU8(), tensor.shape);
 }
 
 Part GetPart(Decoder& in) {
@@ -118,28 +117,27 @@ void GetPlainBlocks(Decoder& in, const Tensor& tensor, Fragment& fragment) {
   for (Block& block : fragment.blocks) block.checksum = in.GetU64();
 }
 
-Fragment GetFragment(Decoder& in, const Tensor& tensor, int64_t index) {
+void GetFragment(Decoder& in, const Tensor& tensor, int64_t index,
+                 Fragment& fragment) {
   const size_t ndim = tensor.shape.size();
-  Fragment fragment;
   fragment.tensor = index;
   fragment.part = in.GetVarint();
   fragment.codec = static_cast<Codec>(in.GetU8());
-  fragment.box.start = GetShape(in, ndim);
-  fragment.box.extent = GetShape(in, ndim);
+  GetShape(in, ndim, fragment.box.start);
+  GetShape(in, ndim, fragment.box.extent);
   fragment.fingerprint.low = in.GetU64();
   fragment.fingerprint.high = in.GetU64();
   fragment.blocks.resize(in.GetCount(kMinBlockBytes));
-  if (fragment.blocks.empty()) return fragment;
+  if (fragment.blocks.empty()) return;
   if (fragment.codec == Codec::kNone) {
     GetPlainBlocks(in, tensor, fragment);
-    return fragment;
+    return;
   }
   for (Block& block : fragment.blocks) {
     block.offset_bytes = in.GetVarint();
     block.stored_bytes = in.GetVarint();
     block.checksum = in.GetU64();
   }
-  return fragment;
 }
 
 // What a tensor and its fragments usually take at least. A count says no more
@@ -152,10 +150,10 @@ void GetTensors(Decoder& in, int64_t input_bytes, Table& table) {
   table.tensors.reserve(likely);
   table.fragments.reserve(likely);
   for (int64_t t = 0; t < num_tensors && in.ok(); ++t) {
-    table.tensors.push_back(GetTensor(in));
+    GetTensor(in, table.tensors.emplace_back());
     int64_t count = in.GetCount(kMinFragmentBytes);
     for (; count > 0 && in.ok(); --count) {
-      table.fragments.push_back(GetFragment(in, table.tensors.back(), t));
+      GetFragment(in, table.tensors.back(), t, table.fragments.emplace_back());
     }
   }
 }

@@ -154,13 +154,11 @@ absl::StatusOr<UserBlock> ReadUserBlock(const File& file, FileRole role) {
   return block;
 }
 
-absl::StatusOr<std::string> ReadTableBytes(const File& file,
-                                           const UserBlock& block) {
-  std::string bytes(static_cast<size_t>(block.table_bytes), '\0');
-  SS_RETURN_IF_ERROR(file.ReadAt(
-      block.table_offset_bytes,
-      std::as_writable_bytes(std::span(bytes.data(), bytes.size()))));
-  if (Checksum64(AsBytes(bytes)) != block.table_checksum) {
+absl::StatusOr<PageVector<std::byte>> ReadTableBytes(const File& file,
+                                                     const UserBlock& block) {
+  PageVector<std::byte> bytes(static_cast<size_t>(block.table_bytes));
+  SS_RETURN_IF_ERROR(file.ReadAt(block.table_offset_bytes, bytes));
+  if (Checksum64(bytes) != block.table_checksum) {
     return absl::DataLossError(absl::StrCat(file.path(), " table at byte ",
                                             block.table_offset_bytes,
                                             ": checksum differs"));

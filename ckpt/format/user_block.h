@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "ckpt/core/checksum.h"
+#include "ckpt/core/page_memory.h"
 #include "ckpt/format/file_image.h"
 #include "ckpt/io/file.h"
 
@@ -51,8 +52,8 @@ absl::StatusOr<UserBlock> DecodeUserBlock(std::span<const std::byte> bytes);
 absl::StatusOr<UserBlock> ReadUserBlock(const File& file, FileRole role);
 
 // The bytes of the table that `block` of `file` names, verified.
-absl::StatusOr<std::string> ReadTableBytes(const File& file,
-                                           const UserBlock& block);
+absl::StatusOr<PageVector<std::byte>> ReadTableBytes(const File& file,
+                                                     const UserBlock& block);
 
 // The metadata digest of `file`, whose user block is to be `block` and whose
 // payload lies at `payload`. The block on disk is not read.

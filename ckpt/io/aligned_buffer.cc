@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ckpt/io/aligned_buffer.h"
 
-#include <sys/mman.h>
-
 #include <limits>
 #include <mutex>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/checksum.h"
+#include "ckpt/core/page_memory.h"
 #include "ckpt/core/status_macros.h"
 
 namespace shardshift::ckpt {
 namespace {
-
-constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 
 struct Store {
   std::mutex mutex;
@@ -37,23 +34,14 @@ absl::StatusOr<AlignedBuffer> AlignedBuffer::Allocate(int64_t num_bytes) {
   }
   AlignedBuffer buffer;
   if (num_bytes == 0) return buffer;
-  const bool is_large = num_bytes >= kHugePageBytes;
-  const int64_t alignment = is_large ? kHugePageBytes : kDirectBlockBytes;
-  void* data = nullptr;
-  if (num_bytes <= std::numeric_limits<int64_t>::max() - alignment) {
+  if (num_bytes <= std::numeric_limits<int64_t>::max() - kDirectBlockBytes) {
     buffer.num_bytes_ = static_cast<size_t>(RoundUpToDirectBlock(num_bytes));
-    // On failure `data` stays null.
-    (void)::posix_memalign(&data, static_cast<size_t>(alignment),
-                           buffer.num_bytes_);
+    buffer.data_.reset(
+        static_cast<std::byte*>(AllocatePages(buffer.num_bytes_)));
   }
-  buffer.data_.reset(static_cast<std::byte*>(data));
   if (buffer.data_ == nullptr) {
     return absl::ResourceExhaustedError(
         absl::StrCat("out of memory: cannot allocate ", num_bytes, " bytes"));
-  }
-  // A hint: without huge pages the buffer is only slower to touch.
-  if (is_large) {
-    ::madvise(buffer.data_.get(), buffer.num_bytes_, MADV_HUGEPAGE);
   }
   return buffer;
 }

@@ -14,9 +14,9 @@
 
 namespace shardshift::ckpt {
 
-// Direct I/O asks that file offset, size and memory address be multiples of
-// this: the largest logical block of a disk that Linux mounts on pages of
-// 4 KiB.
+// Direct I/O asks that file offset and size be multiples of this, and the
+// memory address one of what File::TakesDirectly() looks at: the largest
+// logical block of a disk that Linux mounts on pages of 4 KiB.
 inline constexpr int64_t kDirectBlockBytes = 4096;
 
 // `num_bytes` rounded up to whole direct blocks.
@@ -25,8 +25,7 @@ inline constexpr int64_t RoundUpToDirectBlock(int64_t num_bytes) {
          kDirectBlockBytes;
 }
 
-// Starts on a direct block; from 2 MiB on, on a huge page, for which it asks
-// the kernel.
+// Memory of AllocatePages().
 class AlignedBuffer {
  public:
   // Room for `num_bytes`, rounded up to whole direct blocks. The content is

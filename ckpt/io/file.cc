@@ -89,16 +89,6 @@ bool HasNoLocks(int error) {
          error == EINVAL || error == EBADF;
 }
 
-// How much of `bytes` can bypass the page cache.
-size_t DirectPrefixBytes(int64_t offset_bytes,
-                         std::span<const std::byte> bytes) {
-  const auto address = reinterpret_cast<uintptr_t>(bytes.data());
-  const bool is_aligned =
-      offset_bytes % kDirectBlockBytes == 0 && address % kDirectBlockBytes == 0;
-  if (!is_aligned || bytes.size() < kMinDirectBytes) return 0;
-  return bytes.size() / kDirectBlockBytes * kDirectBlockBytes;
-}
-
 absl::Status RenameError(const std::string& from, const std::string& to,
                          int error) {
   if (error == 0) return absl::OkStatus();
@@ -165,6 +155,8 @@ absl::Status File::OpenDirect(int flags, const struct stat& self) {
     return absl::UnavailableError(
         absl::StrCat(path_, " was replaced while it was opened; try again"));
   }
+  const int64_t alignment = System().DirectMemoryAlignment(fd);
+  if (alignment > 0) memory_alignment_ = alignment;
   return absl::OkStatus();
 }
 
@@ -186,11 +178,13 @@ absl::StatusOr<File> File::Create(const std::string& path, PageCache cache) {
 File::File(File&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
       direct_fd_(std::exchange(other.direct_fd_, -1)),
+      memory_alignment_(other.memory_alignment_),
       path_(std::move(other.path_)) {}
 
 File& File::operator=(File&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(direct_fd_, other.direct_fd_);
+  std::swap(memory_alignment_, other.memory_alignment_);
   std::swap(path_, other.path_);
   return *this;
 }
@@ -200,11 +194,25 @@ File::~File() {
   if (direct_fd_ >= 0) System().Close(direct_fd_);
 }
 
+bool File::TakesDirectly(std::span<const std::byte> bytes) const {
+  const auto address = reinterpret_cast<uintptr_t>(bytes.data());
+  return !bypasses_cache() || address % memory_alignment_ == 0;
+}
+
+// How much of `bytes` can bypass the page cache.
+size_t File::DirectPrefixBytes(int64_t offset_bytes,
+                               std::span<const std::byte> bytes) const {
+  if (!bypasses_cache() || bytes.size() < kMinDirectBytes ||
+      offset_bytes % kDirectBlockBytes != 0 || !TakesDirectly(bytes)) {
+    return 0;
+  }
+  return bytes.size() / kDirectBlockBytes * kDirectBlockBytes;
+}
+
 template <typename Byte, typename Call>
 ssize_t File::Transfer(int64_t offset_bytes, std::span<Byte> bytes,
                        Call call) const {
-  const size_t num_direct =
-      direct_fd_ < 0 ? 0 : DirectPrefixBytes(offset_bytes, bytes);
+  const size_t num_direct = DirectPrefixBytes(offset_bytes, bytes);
   if (num_direct > 0) {
     const ssize_t n = RetryOnSignal([&] {
       return call(direct_fd_, bytes.data(), num_direct, offset_bytes);

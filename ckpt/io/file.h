@@ -18,13 +18,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "ckpt/io/aligned_buffer.h"
 
 namespace shardshift::ckpt {
 
 // How a File reads and writes. kBypass (O_DIRECT): the whole direct blocks
 // (kDirectBlockBytes) of a read or write of at least kMinDirectBytes, from a
-// multiple of the block in file and memory, go between disk and memory
-// without a copy in the page cache. The rest, and all of it where the file
+// multiple of the block in the file and to or from memory that
+// TakesDirectly() accepts, go between disk and memory without a copy in the
+// page cache. The rest, and all of it where the file
 // system refuses, goes through the cache; both may be mixed in one file.
 enum class PageCache { kUse, kBypass };
 
@@ -70,6 +72,9 @@ class File {
   const std::string& path() const { return path_; }
   // Whether the file system lets reads and writes bypass the cache.
   bool bypasses_cache() const { return direct_fd_ >= 0; }
+  // Whether nothing is gained by moving `bytes` through other memory: they
+  // begin where direct I/O can, or this file uses the cache.
+  bool TakesDirectly(std::span<const std::byte> bytes) const;
 
  private:
   File(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
@@ -82,10 +87,13 @@ class File {
   template <typename Byte, typename Call>
   ssize_t Transfer(int64_t offset_bytes, std::span<Byte> bytes,
                    Call call) const;
+  size_t DirectPrefixBytes(int64_t offset_bytes,
+                           std::span<const std::byte> bytes) const;
 
   int fd_ = -1;
   // The same file with O_DIRECT, or -1.
   int direct_fd_ = -1;
+  int64_t memory_alignment_ = kDirectBlockBytes;
   std::string path_;
 };
 

@@ -40,6 +40,17 @@ int SystemCalls::FSync(int fd) { return ::fsync(fd); }
 
 int SystemCalls::FStat(int fd, struct stat* info) { return ::fstat(fd, info); }
 
+int64_t SystemCalls::DirectMemoryAlignment(int fd) {
+#ifdef STATX_DIOALIGN
+  struct statx info = {};
+  if (::statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) == 0 &&
+      (info.stx_mask & STATX_DIOALIGN) != 0) {
+    return info.stx_dio_mem_align;
+  }
+#endif
+  return 0;
+}
+
 int SystemCalls::FAllocate(int fd, int64_t num_bytes) {
   return ::fallocate(fd, 0, 0, num_bytes);
 }

@@ -33,6 +33,9 @@ class SystemCalls {
   virtual int FSync(int fd);
   virtual int FLock(int fd, int operation);  // flock
   virtual int FStat(int fd, struct stat* info);
+  // By statx, of a file open with O_DIRECT: what memory addresses must be
+  // multiples of; 0 where the kernel does not tell.
+  virtual int64_t DirectMemoryAlignment(int fd);
   // Of the file system, not of the C library's emulation.
   virtual int FAllocate(int fd, int64_t num_bytes);
 

@@ -75,7 +75,7 @@ absl::Status CheckTensors(const ckpt::Reader& reader,
       }
     }
   }
-  const std::vector<ckpt::Tensor>& found = reader.table().tensors;
+  const auto& found = reader.table().tensors;
   if (found.size() == tensors.size() * kOptimizerRoles.size()) {
     return absl::OkStatus();
   }

@@ -131,7 +131,7 @@ class Resharder {
       const BoxBuffer buffer{piece.box,
                              reinterpret_cast<std::byte*>(piece.image)};
       SS_RETURN_IF_ERROR(AppendReads(source_, tensor, {&buffer, 1}, reads));
-      bytes += ckpt::NumElements(piece.box) * sizeof(float);
+      bytes += ckpt::NumElements(piece.box) * int64_t{sizeof(float)};
     }
     SS_RETURN_IF_ERROR(source_.Read(reads));
     done_ += bytes;

@@ -119,7 +119,7 @@ absl::Status WriteBlocks(PartWriter& writer,
       const auto block = blocks.find({f, b});
       std::string text = block == blocks.end() ? "" : block->second;
       if (!text.empty()) text.resize(size, '\0');
-      const absl::Status status = writer.WriteBlock(
+      absl::Status status = writer.WriteBlock(
           static_cast<int64_t>(f), b,
           text.empty() ? zeros->bytes().first(size) : AsBytes(text));
       if (!status.ok()) return status;
@@ -310,6 +310,7 @@ std::string PartBy(int num_threads) {
   std::mt19937 random(num_threads);
   std::shuffle(order.begin(), order.end(), random);
   std::vector<std::thread> threads;
+  threads.reserve(num_threads);
   for (int t = 0; t < num_threads; ++t) {
     threads.emplace_back([&, t] {
       for (size_t i = t; i < order.size(); i += num_threads) {

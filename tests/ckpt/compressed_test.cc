@@ -316,7 +316,7 @@ TEST(Compressed, WaitsForTheBlocksBeforeThatOtherThreadsWrite) {
   }
   for (std::thread& thread : threads) thread.join();
   ASSERT_OK_AND_ASSIGN(const PartReceipt receipt, writer->Close());
-  const std::vector<Fragment>& fragments = receipt.table.fragments;
+  const PageVector<Fragment>& fragments = receipt.table.fragments;
   EXPECT_LT(fragments[0].blocks[0].offset_bytes,
             fragments[1].blocks[0].offset_bytes);
   EXPECT_LT(fragments[1].blocks[0].offset_bytes,

@@ -111,7 +111,8 @@ class Patient {
     const auto note = [&](const Fault& fault) { faults.push_back(fault); };
     const auto report = Verify(kStepDir, /*deep=*/true, note);
     if (!report.ok()) {
-      faults.push_back({kIndexFileName, "", 0, report.status().ToString()});
+      faults.push_back(
+          {.file = kIndexFileName, .message = report.status().ToString()});
     }
     return faults;
   }
@@ -272,7 +273,7 @@ TEST(Corruption, BySwappedBlocksIsFoundInBoth) {
     std::swap_ranges(at(a), at(a) + a.block.stored_bytes, at(b));
   };
   int num_swapped = 0;
-  for (size_t i = 0; i + 1 < places.size(); ++i) {
+  for (int64_t i = 0; i + 1 < std::ssize(places); ++i) {
     const Place& a = places[i];
     const auto other =
         std::find_if(places.begin() + i + 1, places.end(), [&](const Place& b) {

@@ -90,6 +90,7 @@ absl::StatusOr<PartReceipt> WritePart(const std::string& directory,
   }
   std::shuffle(tasks.begin(), tasks.end(), random);
   std::vector<std::thread> threads;
+  threads.reserve(num_threads);
   for (int t = 0; t < num_threads; ++t) {
     threads.emplace_back([&, t] {
       for (size_t i = t; i < tasks.size(); i += num_threads) {

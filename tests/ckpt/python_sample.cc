@@ -136,8 +136,10 @@ absl::Status Write(const std::string& run_dir, const Variant& variant) {
     SS_ASSIGN_OR_RETURN(const std::unique_ptr<PartWriter> writer,
                         PartWriter::Create(partial, part, id, specs, codec));
     std::vector<std::vector<std::byte>> images;
-    for (const FragmentSpec& spec : specs)
+    images.reserve(specs.size());
+    for (const FragmentSpec& spec : specs) {
       images.push_back(Image(spec, variant));
+    }
     SS_RETURN_IF_ERROR(writer->WriteFragments(
         std::vector<std::span<const std::byte>>(images.begin(), images.end())));
     SS_ASSIGN_OR_RETURN(PartReceipt receipt, writer->Close());

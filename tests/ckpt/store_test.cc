@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <random>
@@ -10,7 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/coding.h"
+#include "ckpt/core/page_memory.h"
 #include "ckpt/io/file.h"
+#include "ckpt/io/system_calls.h"
 #include "ckpt/reader.h"
 #include "ckpt/run_dir.h"
 #include "ckpt/verify.h"
@@ -21,6 +24,7 @@
 namespace shardshift::ckpt {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // A random box within `whole`.
@@ -79,6 +83,77 @@ TEST(Store, ReadsAcrossTheBlocksOfLargeFragments) {
                          Box{{2999, 1099}, {1, 1}}}) {
     EXPECT_EQ(Read(*reader, 0, box), Payload(info, box));
   }
+}
+
+// Counts the bytes that go from a file straight to `memory`.
+class ReadsInto : public SystemCalls {
+ public:
+  explicit ReadsInto(std::span<const std::byte> memory) : memory_(memory) {}
+  ssize_t PRead(int fd, void* data, size_t num_bytes,
+                int64_t offset_bytes) override {
+    const ssize_t n = SystemCalls::PRead(fd, data, num_bytes, offset_bytes);
+    const auto* begin = static_cast<const std::byte*>(data);
+    if (memory_.data() <= begin && begin < memory_.data() + memory_.size()) {
+      num_bytes_ += n;
+    }
+    return n;
+  }
+  int64_t num_bytes() const { return num_bytes_; }
+
+ private:
+  const std::span<const std::byte> memory_;
+  std::atomic<int64_t> num_bytes_ = 0;
+};
+
+TEST(Store, ReadsBlocksStraightIntoMemoryThatTakesThem) {
+  const TempDir dir;
+  constexpr int64_t kRows = 5000;  // of 4 KiB: five blocks, the last short
+  const Tensor info = {"big", "master", DType::kF32, {kRows, 1024}};
+  const std::vector<SampleTensor> tensors = {
+      {info, {{0, {{0, 0}, {2048, 1024}}}, {1, {{2048, 0}, {2952, 1024}}}}}};
+  ASSERT_OK(WriteSample(dir.path(), 1, tensors));
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Reader> reader,
+                       Reader::Open(JoinPath(dir.path(), StepName(1))));
+  const int64_t all_bytes = NumElements(WholeBox(info.shape)) * 4;
+  PageVector<std::byte> memory(all_bytes + 4096);
+
+  struct Case {
+    Box box;
+    int64_t at;  // where in `memory`
+    int64_t direct_bytes;
+  };
+  for (const Case& c : {
+           Case{WholeBox(info.shape), 0, all_bytes},
+           // Blocks cut at either end go through other memory.
+           Case{{{1, 0}, {kRows - 2, 1024}}, 4096, 3 * kBlockBytes},
+           Case{{{0, 0}, {kRows, 1023}}, 0, 0},
+       }) {
+    ReadsInto calls(memory);
+    const ScopedSystemCalls scope(calls);
+    ASSERT_OK(reader->ReadTensor(0, c.box, memory.data() + c.at));
+    const std::vector<std::byte> expected = Payload(info, c.box);
+    EXPECT_TRUE(
+        std::equal(expected.begin(), expected.end(), memory.begin() + c.at));
+    EXPECT_EQ(calls.num_bytes(), c.direct_bytes) << ToString(c.box.extent);
+  }
+}
+
+TEST(Store, FindsDamageInWhatItReadStraightIntoMemory) {
+  const TempDir dir;
+  const Tensor info = {"big", "master", DType::kF32, {1024, 1024}};
+  ASSERT_OK(WriteSample(dir.path(), 1, {{info, {{0, WholeBox(info.shape)}}}}));
+  const std::string step_dir = JoinPath(dir.path(), StepName(1));
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Reader> reader,
+                       Reader::Open(step_dir));
+  const std::string path = JoinPath(step_dir, PartFileName(0));
+  std::string bytes = ReadFile(path);
+  bytes[reader->Fragments(0)[0].blocks[0].offset_bytes + 12345] ^= 4;
+  WriteFile(path, bytes);
+  PageVector<std::byte> memory(kBlockBytes);
+  EXPECT_THAT(reader->ReadTensor(0, WholeBox(info.shape), memory.data()),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       AllOf(HasSubstr(path), HasSubstr("\"big\""),
+                             HasSubstr("checksum differs"))));
 }
 
 TEST(Store, KeepsStateRecordAndStep) {

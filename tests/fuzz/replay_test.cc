@@ -30,9 +30,11 @@ void AppendInputs(const std::string& path, FileRole role,
                   std::vector<std::string>& inputs) {
   ASSERT_OK_AND_ASSIGN(const File file, File::OpenForRead(path));
   ASSERT_OK_AND_ASSIGN(const UserBlock block, ReadUserBlock(file, role));
-  ASSERT_OK_AND_ASSIGN(const std::string table, ReadTableBytes(file, block));
+  ASSERT_OK_AND_ASSIGN(const auto table, ReadTableBytes(file, block));
   inputs.push_back('\0' + EncodeUserBlock(block).substr(0, 100));
-  inputs.push_back((role == FileRole::kIndex ? '\1' : '\2') + table);
+  std::string input(1, role == FileRole::kIndex ? '\1' : '\2');
+  for (const std::byte byte : table) input += static_cast<char>(byte);
+  inputs.push_back(std::move(input));
 }
 
 // SHARDSHIFT_FUZZ_SEEDS: a directory to which they are written, too.
@@ -48,6 +50,7 @@ std::vector<std::string> Seeds() {
     AppendInputs(JoinPath(step_dir, kIndexFileName), FileRole::kIndex, inputs);
     AppendInputs(JoinPath(step_dir, PartFileName(1)), FileRole::kPart, inputs);
   }
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread runs.
   if (const char* out = std::getenv("SHARDSHIFT_FUZZ_SEEDS")) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       WriteFile(JoinPath(out, "seed-" + std::to_string(i)), inputs[i]);

@@ -100,6 +100,7 @@ TEST(CombineNodes, AddsNeighboursFirst) {
     const std::vector<float> sum = Combine(leaves, {0, n});
     for (int64_t i = 0; i < 3; ++i) {
       std::vector<float> level;
+      level.reserve(leaves.size());
       for (const auto& leaf : leaves) level.push_back(leaf[i]);
       EXPECT_EQ(sum[i], SumByLevels(level)) << n;
     }

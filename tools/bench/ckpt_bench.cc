@@ -20,6 +20,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "ckpt/core/page_memory.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/aligned_buffer.h"
 #include "ckpt/io/file.h"
@@ -52,11 +53,10 @@ ckpt::Box Cut(const ckpt::Shape& shape, size_t dim, int64_t rank,
   return box;
 }
 
-// What one rank holds, in touched memory that is not aligned to blocks, as
-// that of a trainer.
+// What one rank holds, in touched memory as a trainer has it.
 struct RankState {
   std::vector<ckpt::FragmentSpec> specs;
-  std::vector<float> memory;
+  ckpt::PageVector<float> memory;
   std::vector<int64_t> offsets;  // of each spec in `memory`
 
   std::byte* At(size_t spec) {
@@ -68,7 +68,7 @@ std::vector<RankState> MakeState(const BenchFlags& flags, bool columns) {
   std::vector<RankState> ranks(flags.ranks);
   for (int64_t r = 0; r < flags.ranks; ++r) {
     RankState& rank = ranks[r];
-    int64_t size = 16;
+    int64_t size = 0;
     for (int64_t i = 0; i < 2 * flags.matrices; ++i) {
       const bool is_matrix = i % 2 == 0;
       const ckpt::Shape shape =

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ckpt/core/page_memory.h"
 #include "kernels/kernels.h"
 #include "reshard/layout/rank_state.h"
 #include "trainer/mesh.h"
@@ -95,8 +96,8 @@ class Optimizer {
   std::vector<Segment> segments_;
   std::vector<int64_t> shard_offsets_;  // of each owned range
   std::vector<float> grad_;
-  std::vector<float> exp_avg_;
-  std::vector<float> exp_avg_sq_;
+  ckpt::PageVector<float> exp_avg_;
+  ckpt::PageVector<float> exp_avg_sq_;
 };
 
 }  // namespace shardshift::trainer

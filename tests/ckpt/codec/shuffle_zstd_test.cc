@@ -114,7 +114,7 @@ TEST(ShuffleZstd, IsAFrameOfTheShuffledBytes) {
 
 TEST(ShuffleZstd, RefusesEveryTruncationAndExtension) {
   const Bytes stored = Compressed(Weights(4096), 4096);
-  for (size_t size = 0; size < stored.size(); ++size) {
+  for (int64_t size = 0; size < std::ssize(stored); ++size) {
     const Bytes cut(stored.begin(), stored.begin() + size);
     EXPECT_THAT(Decompressed(cut, 4096, 4096),
                 StatusIs(absl::StatusCode::kDataLoss, HasSubstr("zstd frame")));

@@ -3,6 +3,7 @@
 
 #include <numeric>
 #include <random>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -90,6 +91,32 @@ TEST(CopyBox, MovesEachElementToItsIndexAndNoOther) {
       EXPECT_EQ(dst[i], moved ? src[PositionOf(src_box, index)] : -1);
     }
   }
+}
+
+TEST(OnlyRunPair, IsTheRunWhereThereIsOne) {
+  std::mt19937 random(7);
+  int num_found = 0;
+  for (int round = 0; round < 2000; ++round) {
+    Box what;
+    for (auto d = random() % 4; d > 0; --d) {
+      what.start.push_back(10);
+      what.extent.push_back(static_cast<int64_t>(random() % 3));
+    }
+    const Box src_box = Around(what, random);
+    const Box dst_box = Around(what, random);
+    std::vector<std::tuple<int64_t, int64_t, int64_t>> runs;
+    ForEachRunPair(src_box, dst_box, what,
+                   [&](int64_t src, int64_t dst, int64_t count) {
+                     runs.emplace_back(src, dst, count);
+                   });
+    const std::optional<RunPair> only = OnlyRunPair(src_box, dst_box, what);
+    ASSERT_EQ(only.has_value(), runs.size() == 1);
+    if (!only) continue;
+    ++num_found;
+    EXPECT_EQ(std::tuple(only->src_offset, only->dst_offset, only->count),
+              runs.front());
+  }
+  EXPECT_GT(num_found, 100);
 }
 
 TEST(ForEachRunPair, AscendsInTheSource) {

@@ -24,11 +24,11 @@ TEST(UserBlock, DecodesToWhatWasEncoded) {
 TEST(UserBlock, RefusesEveryFlippedBit) {
   std::string bytes = EncodeUserBlock(Block());
   for (size_t i = 0; i < bytes.size() * 8; ++i) {
-    const char flip = static_cast<char>(1 << (i % 8));
-    bytes[i / 8] ^= flip;
+    const int flip = 1 << (i % 8);
+    bytes[i / 8] = static_cast<char>(bytes[i / 8] ^ flip);
     EXPECT_THAT(DecodeUserBlock(AsBytes(bytes)),
                 StatusIs(absl::StatusCode::kDataLoss, HasSubstr("user block")));
-    bytes[i / 8] ^= flip;
+    bytes[i / 8] = static_cast<char>(bytes[i / 8] ^ flip);
   }
 }
 

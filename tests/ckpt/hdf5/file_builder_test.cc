@@ -97,7 +97,7 @@ TEST(FileBuilder, TellsWhereTheLibraryLooksForEachChunk) {
   const Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT));
   const Handle dataset(H5Dopen2(file.get(), "/a", H5P_DEFAULT));
   for (int64_t i = 0; i < kChunks; i += 7) {
-    const auto element = static_cast<hsize_t>(1024 * i);
+    const hsize_t element = hsize_t{1024} * static_cast<hsize_t>(i);
     haddr_t address = 0;  // from the end of the user block
     hsize_t size = 0;
     ASSERT_GE(H5Dget_chunk_info_by_coord(dataset.get(), &element, nullptr,

@@ -41,7 +41,8 @@ TEST(AlignedBuffer, IsEmptyAtFirstForNoBytesAndAfterAMove) {
   const uintptr_t address = AddressOf(first.bytes());
   const AlignedBuffer second = std::move(first);
   EXPECT_EQ(AddressOf(second.bytes()), address);
-  EXPECT_TRUE(first.bytes().empty());  // NOLINT(bugprone-use-after-move)
+  // NOLINTNEXTLINE(bugprone-use-after-move,clang-analyzer-cplusplus.Move)
+  EXPECT_TRUE(first.bytes().empty());
 }
 
 TEST(AlignedBuffer, RefusesWhatCannotBe) {

@@ -140,7 +140,7 @@ absl::Status SaveFromMemory(const ckpt::Reader& source,
     };
     const auto reads = PlanLoad(source, tensors, state.pieces, at);
     if (!reads.ok()) return reads.status();
-    const absl::Status status = source.Read(*reads);
+    absl::Status status = source.Read(*reads);
     if (!status.ok()) return status;
     auto receipt =
         WritePartFromMemory(*step_dir, rank, id, tensors, items[rank],
