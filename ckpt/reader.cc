@@ -11,6 +11,7 @@
 #include "ckpt/block_io.h"
 #include "ckpt/core/box_copy.h"
 #include "ckpt/core/coding.h"
+#include "ckpt/core/convert.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/worker_pool.h"
 #include "ckpt/run_dir.h"
@@ -124,16 +125,43 @@ std::vector<PieceCopy> PieceCopies(const Table& table,
   return copies;
 }
 
-// Where a block goes as a whole and in one run; empty if it does not.
+absl::Status CheckConversions(const Table& table,
+                              std::span<const FragmentRead> reads) {
+  for (const FragmentRead& read : reads) {
+    if (!read.as) continue;
+    const Tensor& tensor = table.tensors[table.fragments[read.fragment].tensor];
+    SS_RETURN_IF_ERROR(
+        Annotate(CheckConversion(tensor.dtype, *read.as), Describe(tensor)));
+  }
+  return absl::OkStatus();
+}
+
+// Copies from `values`, those of a block.
+void CopyPiece(const PieceCopy& copy, DType dtype,
+               std::span<const std::byte> values) {
+  const DType as = copy.read->as.value_or(dtype);
+  const std::byte* src = values.data() + copy.offset * ItemSize(dtype);
+  ForEachRunPair(copy.piece, copy.read->dst_box, copy.common,
+                 [&](int64_t src_offset, int64_t dst_offset, int64_t count) {
+                   ConvertValues(dtype, src + src_offset * ItemSize(dtype), as,
+                                 copy.read->dst + dst_offset * ItemSize(as),
+                                 count);
+                 });
+}
+
+// Where a block goes as it is, as a whole and in one run; empty if it does not.
 std::span<std::byte> OnlyTarget(std::span<const PieceCopy> copies,
-                                int64_t num_elements, int64_t item_size) {
+                                int64_t num_elements, DType dtype) {
   const FragmentRead* read = nullptr;
   int64_t begin = 0;
   int64_t num_placed = 0;
   for (const PieceCopy& copy : copies) {
     const std::optional<RunPair> run =
         OnlyRunPair(copy.piece, copy.read->dst_box, copy.common);
-    if (!run || run->src_offset != 0 || copy.offset != num_placed) return {};
+    if (!run || run->src_offset != 0 || copy.offset != num_placed ||
+        copy.read->as.value_or(dtype) != dtype) {
+      return {};
+    }
     if (read == nullptr) {
       read = copy.read;
       begin = run->dst_offset;
@@ -142,8 +170,8 @@ std::span<std::byte> OnlyTarget(std::span<const PieceCopy> copies,
     num_placed += run->count;
   }
   if (num_placed != num_elements) return {};
-  return {read->dst + begin * item_size,
-          static_cast<size_t>(num_elements * item_size)};
+  return {read->dst + begin * ItemSize(dtype),
+          static_cast<size_t>(num_elements * ItemSize(dtype))};
 }
 
 // Files that a reader keeps open.
@@ -250,6 +278,7 @@ absl::StatusOr<std::shared_ptr<const File>> Reader::PartFile(
 }
 
 absl::Status Reader::Read(std::span<const FragmentRead> reads) const {
+  SS_RETURN_IF_ERROR(CheckConversions(table_, reads));
   const std::vector<BlockUse> uses = BlockUses(table_, reads);
   const auto groups = GroupByBlock(uses);
   return WorkerPool::Default().Run(
@@ -263,13 +292,13 @@ absl::Status Reader::Read(std::span<const FragmentRead> reads) const {
 absl::Status Reader::ReadPieces(const Fragment& fragment, int64_t block,
                                 std::span<const PieceCopy> copies) const {
   if (copies.empty()) return absl::OkStatus();
-  const int64_t item_size = ItemSize(table_.tensors[fragment.tensor].dtype);
+  const DType dtype = table_.tensors[fragment.tensor].dtype;
   const ElementRange elements = BlockElements(table_, fragment, block);
   SS_ASSIGN_OR_RETURN(const std::shared_ptr<const File> file,
                       PartFile(fragment.part));
   if (fragment.codec == Codec::kNone) {
     const std::span<std::byte> target =
-        OnlyTarget(copies, elements.end - elements.begin, item_size);
+        OnlyTarget(copies, elements.end - elements.begin, dtype);
     if (!target.empty() && file->TakesDirectly(target)) {
       return ReadBlock(*file, table_, fragment, block, target).status();
     }
@@ -277,15 +306,12 @@ absl::Status Reader::ReadPieces(const Fragment& fragment, int64_t block,
   SS_ASSIGN_OR_RETURN(StagingBuffer buffer, StagingBuffer::Take());
   SS_ASSIGN_OR_RETURN(const auto values, ReadBlock(*file, table_, fragment,
                                                    block, buffer.bytes()));
-  for (const PieceCopy& copy : copies) {
-    CopyBox(values.data() + copy.offset * item_size, copy.piece, copy.read->dst,
-            copy.read->dst_box, copy.common, item_size);
-  }
+  for (const PieceCopy& copy : copies) CopyPiece(copy, dtype, values);
   return absl::OkStatus();
 }
 
-absl::Status Reader::ReadTensor(int64_t tensor, const Box& what,
-                                std::byte* dst) const {
+absl::Status Reader::ReadTensor(int64_t tensor, const Box& what, std::byte* dst,
+                                std::optional<DType> as) const {
   const Tensor& info = table_.tensors[tensor];
   if (!Contains(WholeBox(info.shape), what)) {
     return absl::OutOfRangeError(
@@ -296,7 +322,7 @@ absl::Status Reader::ReadTensor(int64_t tensor, const Box& what,
   std::vector<FragmentRead> reads;
   for (int64_t f = FirstFragment(tensor); f < FirstFragment(tensor + 1); ++f) {
     const std::optional<Box> common = Intersect(table_.fragments[f].box, what);
-    if (common) reads.push_back({f, *common, dst, what});
+    if (common) reads.push_back({f, *common, dst, what, as});
   }
   return Read(reads);
 }

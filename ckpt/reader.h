@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,12 +33,14 @@ absl::StatusOr<File> OpenPart(const std::string& step_dir, const Part& part);
 
 // Copy the elements of `what`, a box inside that of
 // table().fragments[fragment], to `dst`, the dense image of dst_box, which
-// contains `what`.
+// contains `what`; converted as by ConvertValues() if `as` is another dtype
+// than the tensor's.
 struct FragmentRead {
   int64_t fragment = 0;
   Box what;
   std::byte* dst = nullptr;
   Box dst_box;
+  std::optional<DType> as = std::nullopt;
 };
 
 // One piece of a block that a read wants.
@@ -77,13 +80,13 @@ class Reader {
   // blocks that they touch, each once, ascending; a block that goes to one
   // run of memory as AllocatePages() gives it, without a copy. After an error
   // `dst` holds anything.
-  // Errors: DataLoss, naming file, tensor and offset.
+  // Errors: DataLoss, naming file, tensor and offset; as CheckConversion().
   absl::Status Read(std::span<const FragmentRead> reads) const;
 
   // Fills `dst`, the dense image of `what`, from all the fragments it needs.
   // Errors: OutOfRange if `what` is not inside the tensor; as Read.
-  absl::Status ReadTensor(int64_t tensor, const Box& what,
-                          std::byte* dst) const;
+  absl::Status ReadTensor(int64_t tensor, const Box& what, std::byte* dst,
+                          std::optional<DType> as = std::nullopt) const;
 
  private:
   Reader(File lock, Table table, int64_t total_bytes);

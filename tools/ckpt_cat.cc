@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "ckpt/core/box.h"
+#include "ckpt/core/convert.h"
 #include "ckpt/core/dtype.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/reader.h"
@@ -30,6 +31,7 @@ struct CatFlags {
   std::string checkpoint;
   std::string tensor;
   std::string role;
+  std::string dtype;
   bool npy = false;
 };
 
@@ -121,22 +123,29 @@ absl::StatusOr<int> Cat(const CatFlags& flags) {
   const absl::StatusOr<Slice> slice = ParseSlice(slice_text, info.shape);
   if (!slice.ok()) return Annotate(slice.status(), ckpt::Describe(info));
 
-  if (flags.npy) PrintNpyHeader(info.dtype, slice->shape);
+  DType dtype = info.dtype;
+  if (!flags.dtype.empty()) {
+    SS_ASSIGN_OR_RETURN(dtype,
+                        ckpt::ParseDType(absl::AsciiStrToUpper(flags.dtype)));
+    SS_RETURN_IF_ERROR(Annotate(ckpt::CheckConversion(info.dtype, dtype),
+                                ckpt::Describe(info)));
+  }
+  if (flags.npy) PrintNpyHeader(dtype, slice->shape);
   const int64_t row_elements = slice->shape.empty() ? 1 : slice->shape.back();
   int64_t position = 0;
-  const int64_t item_size = ckpt::ItemSize(info.dtype);
+  const int64_t item_size = ckpt::ItemSize(dtype);
   std::vector<std::byte> read;
   std::vector<std::byte> bytes;
   for (const ckpt::Box& piece : SplitSlicePieces(*slice, kChunkElements)) {
     const ckpt::Box span = SpanOf(*slice, piece);
     read.resize(ckpt::NumElements(span) * item_size);
-    SS_RETURN_IF_ERROR(reader->ReadTensor(tensor, span, read.data()));
+    SS_RETURN_IF_ERROR(reader->ReadTensor(tensor, span, read.data(), dtype));
     bytes.resize(ckpt::NumElements(piece) * item_size);
     CopyPiece(*slice, piece, item_size, read.data(), bytes.data());
     if (flags.npy) {
-      PrintNpyValues(info.dtype, bytes);
+      PrintNpyValues(dtype, bytes);
     } else {
-      PrintText(info.dtype, bytes, row_elements, position);
+      PrintText(dtype, bytes, row_elements, position);
     }
   }
   return kExitDone;
@@ -157,6 +166,9 @@ void AddCat(CLI::App& app, Action& action) {
       ->required();
   command->add_option("--role", flags->role,
                       "Default: master, else the only role");
+  command->add_option("--dtype", flags->dtype,
+                      "Convert floats to this dtype, e.g. BF16: rounded to "
+                      "the nearest, ties to even");
   command->add_flag("--npy", flags->npy, "Write a numpy .npy file to stdout");
   command->callback(
       [flags, &action] { action = [flags] { return Cat(*flags); }; });

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/coding.h"
+#include "ckpt/core/convert.h"
 #include "ckpt/core/page_memory.h"
 #include "ckpt/io/file.h"
 #include "ckpt/io/system_calls.h"
@@ -154,6 +155,31 @@ TEST(Store, FindsDamageInWhatItReadStraightIntoMemory) {
               StatusIs(absl::StatusCode::kDataLoss,
                        AllOf(HasSubstr(path), HasSubstr("\"big\""),
                              HasSubstr("checksum differs"))));
+}
+
+TEST(Store, ConvertsWhatItReadsWhenAsked) {
+  const TempDir dir;
+  const Tensor info = {"w", "master", DType::kF32, {30, 40}};
+  const std::vector<SampleTensor> tensors = {
+      {info, {{0, {{0, 0}, {30, 25}}}, {1, {{0, 25}, {30, 15}}}}}};
+  ASSERT_OK(WriteSample(dir.path(), 1, tensors));
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Reader> reader,
+                       Reader::Open(JoinPath(dir.path(), StepName(1))));
+  const Box box = {{3, 20}, {20, 15}};
+  const std::vector<std::byte> values = Payload(info, box);
+  for (const DType as : {DType::kBF16, DType::kF64, DType::kF8E4M3}) {
+    std::vector<std::byte> expected(NumElements(box) * ItemSize(as));
+    ConvertValues(DType::kF32, values.data(), as, expected.data(),
+                  NumElements(box));
+    std::vector<std::byte> read(expected.size());
+    ASSERT_OK(reader->ReadTensor(0, box, read.data(), as));
+    EXPECT_EQ(read, expected) << Name(as);
+  }
+  std::byte untouched{7};
+  EXPECT_THAT(reader->ReadTensor(0, box, &untouched, DType::kI64),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("\"w\""), HasSubstr("F32 to I64"))));
+  EXPECT_EQ(untouched, std::byte{7});
 }
 
 TEST(Store, KeepsStateRecordAndStep) {

@@ -286,6 +286,15 @@ class CkptTest(unittest.TestCase):
                            "--role", "matrix%b")
         self.assertEqual(text, b"1-1i\n")
 
+    def test_cat_converts(self):
+        for dtype, want in (("bf16", b"16 17\n"), ("F8_E4M3", b"16 16\n")):
+            self.assertEqual(want, self.output(
+                "cat", self.run_dir, "t.F32[1,7:]", "--role", "matrix%b",
+                "--dtype", dtype))
+        for dtype in ("I32", "F31"):
+            self.refused("cat", self.run_dir, "t.F32", "--role", "matrix%b",
+                         "--npy", "--dtype", dtype, says=dtype)
+
     def test_cat_writes_npy_of_every_dtype(self):
         shown = json.loads(self.output("show", self.run_dir, "--json"))
         for tensor in shown["tensors"]:
