@@ -13,6 +13,7 @@
 #include "ckpt/core/coding.h"
 #include "ckpt/core/convert.h"
 #include "ckpt/core/status_macros.h"
+#include "ckpt/core/streaming_copy.h"
 #include "ckpt/io/worker_pool.h"
 #include "ckpt/run_dir.h"
 
@@ -139,13 +140,20 @@ absl::Status CheckConversions(const Table& table,
 // Copies from `values`, those of a block.
 void CopyPiece(const PieceCopy& copy, DType dtype,
                std::span<const std::byte> values) {
+  constexpr size_t kMinStreamedBytes = 4096;
+  const int64_t src_size = ItemSize(dtype);
   const DType as = copy.read->as.value_or(dtype);
-  const std::byte* src = values.data() + copy.offset * ItemSize(dtype);
   ForEachRunPair(copy.piece, copy.read->dst_box, copy.common,
                  [&](int64_t src_offset, int64_t dst_offset, int64_t count) {
-                   ConvertValues(dtype, src + src_offset * ItemSize(dtype), as,
-                                 copy.read->dst + dst_offset * ItemSize(as),
-                                 count);
+                   const auto src =
+                       values.subspan((copy.offset + src_offset) * src_size)
+                           .first(static_cast<size_t>(count * src_size));
+                   std::byte* dst = copy.read->dst + dst_offset * ItemSize(as);
+                   if (as == dtype && src.size() >= kMinStreamedBytes) {
+                     StreamingCopy(src, {dst, src.size()});
+                   } else {
+                     ConvertValues(dtype, src.data(), as, dst, count);
+                   }
                  });
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "ckpt/core/status_macros.h"
+#include "ckpt/core/streaming_copy.h"
 #include "trainer/comm/thread_communicator.h"
 
 namespace shardshift::trainer {
@@ -46,7 +47,7 @@ void AsyncSave::Begin(SaveRequest request) {
   const absl::Time begin = absl::Now();
   const Checkpointing::Images images = checkpointing_.images();
   for (size_t i = 0; i < images.size(); ++i) {
-    std::ranges::copy(images[i], room_[i].begin());
+    ckpt::StreamingCopy(images[i], room_[i]);
   }
   report_.step = request.id.step;
   failed_ = false;

@@ -24,6 +24,7 @@
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/aligned_buffer.h"
 #include "ckpt/io/file.h"
+#include "ckpt/io/worker_pool.h"
 #include "ckpt/reader.h"
 #include "ckpt/run_dir.h"
 #include "ckpt/verify.h"
@@ -152,6 +153,7 @@ class Bench {
         columns_(MakeState(flags, /*columns=*/true)),
         run_(ckpt::JoinPath(flags.directory, "bench-run")),
         plain_path_(ckpt::JoinPath(flags.directory, "bench-plain")),
+        blocks_path_(ckpt::JoinPath(flags.directory, "bench-blocks")),
         num_bytes_(flags.matrices * (kWidth + 1) * kWidth *
                    static_cast<int64_t>(sizeof(float))) {}
 
@@ -162,6 +164,7 @@ class Bench {
     for (int64_t run = 0; run < flags_.runs; ++run) {
       SS_RETURN_IF_ERROR(Clear());
       SS_RETURN_IF_ERROR(Time("plain write", [&] { return plain.Write(); }));
+      SS_RETURN_IF_ERROR(Time("blocks", [&] { return WriteBlocks(); }));
       SS_RETURN_IF_ERROR(Time("save", [&] { return Save(); }));
       SS_RETURN_IF_ERROR(Time("plain read", [&] { return plain.Read(); }));
       SS_RETURN_IF_ERROR(Time("load same", [&] { return Load(rows_); }));
@@ -176,6 +179,7 @@ class Bench {
  private:
   absl::Status Clear() {
     SS_RETURN_IF_ERROR(ckpt::RemoveTree(plain_path_));
+    SS_RETURN_IF_ERROR(ckpt::RemoveTree(blocks_path_));
     return ckpt::RemoveTree(run_);
   }
 
@@ -206,24 +210,52 @@ class Bench {
   }
 
   // One thread a rank, as a run of rank threads does it.
+  absl::Status ForEachRank(
+      const std::function<absl::Status(int64_t)>& work) const {
+    std::vector<absl::Status> results(rows_.size());
+    std::vector<std::thread> threads;
+    threads.reserve(rows_.size());
+    for (size_t r = 0; r < rows_.size(); ++r) {
+      threads.emplace_back(
+          [&, r] { results[r] = work(static_cast<int64_t>(r)); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const absl::Status& status : results) SS_RETURN_IF_ERROR(status);
+    return absl::OkStatus();
+  }
+
   absl::Status Save() {
     SS_ASSIGN_OR_RETURN(const std::string directory,
                         ckpt::BeginCheckpoint(run_, kStep));
-    std::vector<absl::StatusOr<ckpt::PartReceipt>> results(rows_.size());
-    std::vector<std::thread> threads;
-    for (size_t r = 0; r < rows_.size(); ++r) {
-      threads.emplace_back([&, r] {
-        results[r] = SaveRank(directory, static_cast<int64_t>(r));
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    std::vector<ckpt::PartReceipt> receipts;
-    for (auto& result : results) {
-      SS_RETURN_IF_ERROR(result.status());
-      receipts.push_back(*std::move(result));
-    }
+    std::vector<ckpt::PartReceipt> receipts(rows_.size());
+    SS_RETURN_IF_ERROR(ForEachRank([&](int64_t r) -> absl::Status {
+      SS_ASSIGN_OR_RETURN(receipts[r], SaveRank(directory, r));
+      return absl::OkStatus();
+    }));
     return ckpt::CommitCheckpoint(run_, {kStep, "{}"}, receipts, "{}",
                                   /*replace_existing=*/false);
+  }
+
+  // What a save does to the disk and nothing else: as many blocks to as many
+  // files by the same threads, without tables, checksums or fingerprints.
+  absl::Status WriteBlocks() {
+    SS_RETURN_IF_ERROR(ckpt::MakeDirectories(blocks_path_));
+    return ForEachRank([&](int64_t r) -> absl::Status {
+      const auto memory = std::as_bytes(std::span(rows_[r].memory));
+      SS_ASSIGN_OR_RETURN(
+          const ckpt::File file,
+          ckpt::File::Create(ckpt::JoinPath(blocks_path_, absl::StrCat(r)),
+                             ckpt::PageCache::kBypass));
+      SS_RETURN_IF_ERROR(ckpt::WorkerPool::Default().Run(
+          ckpt::NumBlocks(std::ssize(memory)), [&](int64_t b) {
+            const int64_t begin = b * ckpt::kBlockBytes;
+            return file.WriteAt(
+                begin,
+                memory.subspan(begin, std::min(ckpt::kBlockBytes,
+                                               std::ssize(memory) - begin)));
+          }));
+      return file.Sync();
+    });
   }
 
   absl::Status Load(std::vector<RankState>& ranks) {
@@ -274,7 +306,9 @@ class Bench {
     }
     for (const auto& [what, reference] :
          {std::pair("plain write", "plain write"),
+          {"blocks", "plain write"},
           {"save", "plain write"},
+          {"save", "blocks"},
           {"plain read", "plain read"},
           {"load same", "plain read"},
           {"load other", "plain read"},
@@ -292,6 +326,7 @@ class Bench {
   std::vector<RankState> columns_;
   std::string run_;
   std::string plain_path_;
+  std::string blocks_path_;
   int64_t num_bytes_;
   std::map<std::string, std::vector<double>> seconds_;
 };
