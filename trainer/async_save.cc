@@ -59,7 +59,7 @@ void AsyncSave::Begin(SaveRequest request) {
 }
 
 absl::Status AsyncSave::Write(const SaveRequest& request, absl::Time begin) {
-  const absl::Status status = CatchExceptions([&] {
+  absl::Status status = CatchExceptions([&] {
     return checkpointing_.Save(request, copies_, [this] { failed_ = true; });
   });
   if (!status.ok()) failed_ = true;
