@@ -1,8 +1,8 @@
 """FORMAT.md suffices to read a checkpoint: format_reader.py, written from it
 alone, reads the golden files and fresh ones, and agrees with HDF5's tools.
 
-Usage: format_spec_test.py GOLDEN CKPT SAMPLE; GOLDEN is tests/golden/format-v1,
-CKPT and SAMPLE the programs, the latter of python_sample.cc.
+Usage: format_spec_test.py GOLDEN CKPT SAMPLE; GOLDEN is tests/golden, CKPT and
+SAMPLE the programs, the latter of python_sample.cc.
 SPDX-License-Identifier: Apache-2.0
 """
 import json
@@ -21,7 +21,7 @@ import format_reader
 from format_reader import FormatError, INDEX, PART
 
 GOLDEN, CKPT, SAMPLE = sys.argv[1:4]
-GOLDEN_STEP = os.path.join(GOLDEN, "run", "step-00000012")
+STEP = os.path.join("run", "step-00000012")
 KINDS = {
     "BOOL": "?", "U8": "u1", "I8": "i1", "F8_E5M2": "u1", "F8_E4M3": "u1",
     "F8_E8M0": "u1", "I16": "i2", "U16": "u2", "F16": "f2", "I32": "i4",
@@ -105,11 +105,13 @@ class ReaderTest(unittest.TestCase):
 
 
 class GoldenTest(ReaderTest):
+    FOLDER = os.path.join(GOLDEN, "format-v1")
 
     def setUp(self):
-        with open(os.path.join(GOLDEN, "expected.json")) as file:
+        with open(os.path.join(self.FOLDER, "expected.json")) as file:
             self.expected = json.load(file)
-        self.checkpoint = format_reader.Checkpoint.open(GOLDEN_STEP)
+        self.step_dir = os.path.join(self.FOLDER, STEP)
+        self.checkpoint = format_reader.Checkpoint.open(self.step_dir)
 
     def test_every_value_is_read(self):
         table = self.checkpoint.table
@@ -133,15 +135,15 @@ class GoldenTest(ReaderTest):
                          self.expected["root_fingerprint"])
 
     def test_hdf5_shows_the_same(self):
-        self.check_hdf5(GOLDEN_STEP, self.checkpoint)
+        self.check_hdf5(self.step_dir, self.checkpoint)
 
     def test_latest_names_the_step(self):
-        with open(os.path.join(GOLDEN, "run", "latest")) as file:
+        with open(os.path.join(self.FOLDER, "run", "latest")) as file:
             self.assertEqual(file.read(), "step-00000012\n")
 
     def test_flips_anywhere_are_found(self):
         """R8: every byte is covered, those of padding and HDF5 too."""
-        files = format_reader.read_files(GOLDEN_STEP)
+        files = format_reader.read_files(self.step_dir)
         for name, whole in list(files.items()):
             for at in range(0, len(whole), 29):
                 flipped = bytearray(whole)
@@ -150,6 +152,19 @@ class GoldenTest(ReaderTest):
                 with self.assertRaises(FormatError, msg=(name, at)):
                     format_reader.Checkpoint(files, "copy").verify()
             files[name] = whole
+
+
+class CompressedGoldenTest(GoldenTest):
+    FOLDER = os.path.join(GOLDEN, "format-v1-zstd")
+
+    def test_hdf5_shows_the_same(self):
+        """Wants the filter: see compressed_h5py_test.py."""
+
+    def test_fragments_of_a_page_are_compressed(self):
+        names = {fragment.tensor.key[0].decode()
+                 for fragment in self.checkpoint.table.fragments
+                 if fragment.codec == 1}
+        self.assertEqual(names, {"rows", "wide", "narrow"})
 
 
 class FreshTest(ReaderTest):

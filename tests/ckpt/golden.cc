@@ -59,7 +59,8 @@ absl::StatusOr<Golden> ReadGolden(const std::string& path) {
     const json object = json::parse(text);
     Golden golden = {.id = {object.at("step"), object.at("state")},
                      .record = object.at("record"),
-                     .root_fingerprint = object.at("root_fingerprint")};
+                     .root_fingerprint = object.at("root_fingerprint"),
+                     .codec = static_cast<Codec>(object.value("codec", 0))};
     for (const json& tensor : object.at("tensors")) {
       golden.tensors.push_back(TensorFrom(tensor));
     }
@@ -83,9 +84,9 @@ absl::Status WriteGolden(const std::string& run_dir, const Golden& golden) {
                       BeginCheckpoint(run_dir, golden.id.step));
   std::vector<PartReceipt> receipts;
   for (const auto& [part, content] : parts) {
-    SS_ASSIGN_OR_RETURN(
-        const std::unique_ptr<PartWriter> writer,
-        PartWriter::Create(partial, part, golden.id, content.specs));
+    SS_ASSIGN_OR_RETURN(const std::unique_ptr<PartWriter> writer,
+                        PartWriter::Create(partial, part, golden.id,
+                                           content.specs, golden.codec));
     SS_RETURN_IF_ERROR(
         writer->WriteFragments(std::vector<std::span<const std::byte>>(
             content.images.begin(), content.images.end())));

@@ -30,6 +30,7 @@ struct Golden {
   CheckpointId id;
   std::string record;
   std::string root_fingerprint;
+  Codec codec = Codec::kNone;
   std::vector<GoldenTensor> tensors = {};  // ascending by (name, role)
 };
 

@@ -20,24 +20,24 @@
 namespace shardshift::ckpt {
 namespace {
 
-const std::string kDirectory = SHARDSHIFT_GOLDEN_DIR "/format-v1";
-
-class FormatV1 : public ::testing::Test {
+class FormatV1 : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    ASSERT_OK_AND_ASSIGN(golden_, ReadGolden(kDirectory + "/expected.json"));
+    ASSERT_OK_AND_ASSIGN(golden_, ReadGolden(directory_ + "/expected.json"));
     ASSERT_OK_AND_ASSIGN(const ResolvedCheckpoint checkpoint,
-                         ResolveCheckpoint(kDirectory + "/run"));
+                         ResolveCheckpoint(directory_ + "/run"));
     step_dir_ = checkpoint.step_dir;
     ASSERT_OK_AND_ASSIGN(reader_, Reader::Open(step_dir_));
   }
 
+  const std::string directory_ =
+      std::string(SHARDSHIFT_GOLDEN_DIR "/") + GetParam();
   Golden golden_;
   std::string step_dir_;
   std::unique_ptr<Reader> reader_;
 };
 
-TEST_F(FormatV1, IsReadWithEveryValue) {
+TEST_P(FormatV1, IsReadWithEveryValue) {
   EXPECT_EQ(reader_->step(), golden_.id.step);
   EXPECT_EQ(reader_->state(), golden_.id.state);
   EXPECT_EQ(reader_->record(), golden_.record);
@@ -52,7 +52,7 @@ TEST_F(FormatV1, IsReadWithEveryValue) {
   }
 }
 
-TEST_F(FormatV1, HasTheFingerprintsOfItsRelease) {
+TEST_P(FormatV1, HasTheFingerprintsOfItsRelease) {
   EXPECT_EQ(ToString(RootFingerprintOf(reader_->table())),
             golden_.root_fingerprint);
   const std::vector<Fingerprint> found = TensorFingerprints(reader_->table());
@@ -62,7 +62,7 @@ TEST_F(FormatV1, HasTheFingerprintsOfItsRelease) {
   }
 }
 
-TEST_F(FormatV1, VerifiesDeep) {
+TEST_P(FormatV1, VerifiesDeep) {
   ASSERT_OK_AND_ASSIGN(const VerifyReport report,
                        Verify(step_dir_, /*deep=*/true, [](const Fault& fault) {
                          ADD_FAILURE() << fault.message;
@@ -72,11 +72,14 @@ TEST_F(FormatV1, VerifiesDeep) {
 }
 
 // A difference means that what is written is no longer what version 1 was.
-TEST_F(FormatV1, IsWrittenByteForByteAsAtItsRelease) {
+TEST_P(FormatV1, IsWrittenByteForByteAsAtItsRelease) {
+  if (golden_.codec != Codec::kNone) {
+    GTEST_SKIP() << "what zstd makes depends on its version";
+  }
   const TempDir directory;
   const std::string run = directory.path() + "/run";
   ASSERT_OK(WriteGolden(run, golden_));
-  EXPECT_EQ(ReadFile(run + "/latest"), ReadFile(kDirectory + "/run/latest"));
+  EXPECT_EQ(ReadFile(run + "/latest"), ReadFile(directory_ + "/run/latest"));
   ASSERT_OK_AND_ASSIGN(const std::vector<std::string> names,
                        ListDirectory(step_dir_));
   EXPECT_THAT(names, ::testing::ElementsAre("index.h5", "part-00000.h5",
@@ -93,6 +96,9 @@ TEST_F(FormatV1, IsWrittenByteForByteAsAtItsRelease) {
         << name << " differs at byte " << at - now.begin();
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Golden, FormatV1,
+                         ::testing::Values("format-v1", "format-v1-zstd"));
 
 }  // namespace
 }  // namespace shardshift::ckpt

@@ -1,8 +1,9 @@
 """Makes format-v1/expected.json: what the golden checkpoint of format version
-1 holds, with fingerprints by the independent reader.
+1 holds, with fingerprints by the independent reader; with the argument zstd,
+format-v1-zstd/expected.json, for codec 1.
 
-Usage: format_v1.py > format-v1/expected.json. The files beside it are made from
-it by golden_writer. Both are kept as they are: see CONTRIBUTING.md.
+Usage: format_v1.py [zstd] > FOLDER/expected.json. The files beside it are made
+from it by golden_writer. All are kept as they are: see CONTRIBUTING.md.
 SPDX-License-Identifier: Apache-2.0
 """
 import json
@@ -82,8 +83,28 @@ def tensors():
     yield tensor("layers.2.~%b", "%d%%", "I16", [1, 1], whole(0, [1, 1]))
 
 
+def ramp(form, size):
+    return b"".join(struct.pack("<" + form, i % 1000) for i in range(size))
+
+
+def compressed_tensors():
+    rows = [(0, [0, 0], [40, 50]), (3, [40, 0], [24, 50])]
+    for role, values in (("master", ramp("f", 3200)), ("exp_avg", None)):
+        yield tensor("rows", role, "F32", [64, 50], rows, values)
+    yield tensor("wide", "weight", "I64", [600], whole(3, [600]),
+                 ramp("q", 600))
+    yield tensor("narrow", "weight", "U8", [5000], whole(0, [5000]),
+                 bytes(5000))
+    # Below the least size; zero and one element.
+    yield tensor("small", "weight", "BF16", [2047], whole(0, [2047]))
+    yield tensor("scalar", "step", "I64", [], whole(0, []))
+    yield tensor("empty", "weight", "F16", [0, 3], whole(3, [0, 3]))
+
+
 def main():
-    found = sorted(tensors(), key=lambda t: (t["name"], t["role"]))
+    is_compressed = sys.argv[1:] == ["zstd"]
+    made = compressed_tensors() if is_compressed else tensors()
+    found = sorted(made, key=lambda t: (t["name"], t["role"]))
     root = format_reader.root_fingerprint([
         ((t["name"].encode(), t["role"].encode()), NUMBERS[t["dtype"]],
          t["shape"], (int(t["fingerprint"][16:], 16),
@@ -94,6 +115,8 @@ def main():
         "record": json.dumps(RECORD, indent=2),
         "root_fingerprint": format_reader.printed(root),
     }
+    if is_compressed:
+        expected["codec"] = 1
     lines = ",\n".join("  " + json.dumps(t) for t in found)
     head = json.dumps(expected, ensure_ascii=False, indent=1)[:-2]
     print(f'{head},\n "tensors": [\n{lines}\n ]\n}}')
