@@ -102,9 +102,7 @@ absl::Status CommitCheckpoint(const std::string& run_dir,
   SS_RETURN_IF_ERROR(target_exists ? Exchange(partial, target)
                                    : RenameNoReplace(partial, target));
   SS_RETURN_IF_ERROR(SyncDirectory(run_dir));
-  SS_RETURN_IF_ERROR(ReplaceFile(JoinPath(run_dir, "latest"),
-                                 absl::StrCat(StepName(id.step), "\n")));
-  SS_RETURN_IF_ERROR(SyncDirectory(run_dir));
+  SS_RETURN_IF_ERROR(WriteLatest(run_dir, id.step));
   // After an exchange this is the old checkpoint.
   return RemoveTree(partial);
 }

@@ -172,11 +172,13 @@ absl::Status CopyCheckpoint(
   SS_RETURN_IF_ERROR(CheckTarget(source, target));
   SS_ASSIGN_OR_RETURN(const bool has_run_dir, Exists(run_dir));
   SS_ASSIGN_OR_RETURN(const File lock, LockRun(run_dir));
-  const absl::Cleanup remove_run_dir = [&] {
+  absl::Cleanup remove_run_dir = [&] {
+    if (has_run_dir) return;
+    const std::string latest = JoinPath(run_dir, "latest");
+    RemoveTree(latest).IgnoreError();
+    RemoveTree(latest + ".partial").IgnoreError();
     const auto names = ListDirectory(run_dir);
-    if (!has_run_dir && names.ok() && names->empty()) {
-      RemoveTree(run_dir).IgnoreError();
-    }
+    if (names.ok() && names->empty()) RemoveTree(run_dir).IgnoreError();
   };
   SS_ASSIGN_OR_RETURN(std::string copy,
                       BeginCheckpoint(run_dir, source.step()));
@@ -186,7 +188,9 @@ absl::Status CopyCheckpoint(
   SS_RETURN_IF_ERROR(RenameNoReplace(copy, target));
   copy = target;
   SS_RETURN_IF_ERROR(SyncDirectory(run_dir));
+  if (!has_run_dir) SS_RETURN_IF_ERROR(WriteLatest(run_dir, source.step()));
   std::move(remove_copy).Cancel();
+  std::move(remove_run_dir).Cancel();
   return absl::OkStatus();
 }
 

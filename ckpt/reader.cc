@@ -204,6 +204,11 @@ absl::StatusOr<File> OpenPart(const std::string& step_dir, const Part& part) {
       File file, OpenListed(JoinPath(step_dir, PartFileName(part.number))));
   SS_ASSIGN_OR_RETURN(const UserBlock block,
                       ReadUserBlock(file, FileRole::kPart));
+  if (block.file_bytes != part.file_bytes) {
+    return absl::DataLossError(
+        absl::StrCat(file.path(), " has ", block.file_bytes,
+                     " bytes, the index expects ", part.file_bytes));
+  }
   if (block.metadata_digest != part.metadata_digest) {
     return absl::DataLossError(absl::StrCat(
         file.path(), " is not the file the index was written with (digest ",

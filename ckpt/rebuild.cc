@@ -104,9 +104,27 @@ std::optional<std::string> OldRecord(const std::string& step_dir,
   return std::move(table->record);
 }
 
+// An index that is whole, or cannot be looked at, may hold a record that the
+// parts do not.
+absl::Status CheckReplaceable(const std::string& step_dir) {
+  absl::Status status = CheckIndexFile(step_dir);
+  if (absl::IsNotFound(status) || absl::IsDataLoss(status)) {
+    return absl::OkStatus();
+  }
+  if (!status.ok()) return status;
+  return absl::FailedPreconditionError(
+      absl::StrCat(JoinPath(step_dir, kIndexFileName),
+                   " is whole; --force replaces it all the same"));
+}
+
 absl::Status ReplaceIndex(const std::string& step_dir, const Table& table,
                           int64_t max_viewed_fragments) {
   const std::string partial = JoinPath(step_dir, kPartialIndexFileName);
+  const absl::StatusOr<bool> is_directory = IsDirectory(partial);
+  if (is_directory.ok() && *is_directory) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(partial, " is in the way, a directory; move it away"));
+  }
   SS_RETURN_IF_ERROR(RemoveTree(partial));
   absl::Status status =
       WriteIndex(step_dir, kPartialIndexFileName, table, max_viewed_fragments);
@@ -124,10 +142,8 @@ absl::StatusOr<RebuildReport> RebuildIndex(const std::string& step_dir,
                                            const RebuildOptions& options) {
   SS_ASSIGN_OR_RETURN(const File lock,
                       LockDirectory(step_dir, Lock::kExclusive));
-  if (!options.replaces_whole_index && CheckIndexFile(step_dir).ok()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(JoinPath(step_dir, kIndexFileName),
-                     " is whole; ask for it to be replaced all the same"));
+  if (!options.replaces_whole_index) {
+    SS_RETURN_IF_ERROR(CheckReplaceable(step_dir));
   }
   SS_ASSIGN_OR_RETURN(const std::vector<PartReceipt> receipts,
                       ReadReceipts(step_dir));

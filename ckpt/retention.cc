@@ -132,12 +132,20 @@ class Pruner {
       report_.left.emplace_back(lock.status().message());
       return absl::OkStatus();
     }
-    report_.deleted.push_back(step);
-    if (dry_run_) return absl::OkStatus();
+    if (dry_run_) {
+      report_.deleted.push_back(step);
+      return absl::OkStatus();
+    }
     // Else a step might come back, without some of its parts, after a loss of
     // power.
     const std::string doomed = step.path + kDeletedSuffix;
-    SS_RETURN_IF_ERROR(RenameNoReplace(step.path, doomed));
+    const absl::Status renamed = RenameNoReplace(step.path, doomed);
+    if (!renamed.ok()) {
+      // The others can go all the same.
+      report_.left.emplace_back(renamed.message());
+      return absl::OkStatus();
+    }
+    report_.deleted.push_back(step);
     SS_RETURN_IF_ERROR(SyncDirectory(run_dir_));
     return RemoveTree(doomed);
   }

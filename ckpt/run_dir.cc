@@ -96,10 +96,16 @@ bool LiesWithin(const std::string& path, const std::string& directory) {
 absl::StatusOr<bool> HoldsOnlyOurFiles(const std::string& path) {
   SS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                       ListDirectory(path));
-  return std::all_of(names.begin(), names.end(), [](const std::string& name) {
-    return name == kIndexFileName || name == kPartialIndexFileName ||
-           ParsePartFileName(name).has_value();
-  });
+  for (const std::string& name : names) {
+    if (name != kIndexFileName && name != kPartialIndexFileName &&
+        !ParsePartFileName(name).has_value()) {
+      return false;
+    }
+    SS_ASSIGN_OR_RETURN(const bool is_directory,
+                        IsDirectory(JoinPath(path, name)));
+    if (is_directory) return false;
+  }
+  return true;
 }
 
 absl::StatusOr<File> LockRun(const std::string& run_dir) {
@@ -109,6 +115,12 @@ absl::StatusOr<File> LockRun(const std::string& run_dir) {
   return absl::FailedPreconditionError(
       absl::StrCat("another run saves into ", run_dir,
                    "; wait for its end, or name another directory"));
+}
+
+absl::Status WriteLatest(const std::string& run_dir, int64_t step) {
+  SS_RETURN_IF_ERROR(ReplaceFile(JoinPath(run_dir, "latest"),
+                                 absl::StrCat(StepName(step), "\n")));
+  return SyncDirectory(run_dir);
 }
 
 absl::StatusOr<std::vector<StepEntry>> ListSteps(const std::string& run_dir) {

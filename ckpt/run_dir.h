@@ -55,6 +55,9 @@ struct StepEntry {
   std::string path;
 };
 
+// Makes RUN/latest name a step, durably.
+absl::Status WriteLatest(const std::string& run_dir, int64_t step);
+
 // The step directories of a run, ascending by number. Whether they open is
 // not looked at. Errors: NotFound without such a directory.
 absl::StatusOr<std::vector<StepEntry>> ListSteps(const std::string& run_dir);

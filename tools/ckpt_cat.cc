@@ -39,9 +39,6 @@ struct CatFlags {
 absl::StatusOr<int64_t> ChooseTensor(const ckpt::Reader& reader,
                                      const std::string& name,
                                      const std::string& role) {
-  if (!role.empty()) return reader.FindTensor(name, role);
-  const absl::StatusOr<int64_t> master = reader.FindTensor(name, "master");
-  if (master.ok()) return master;
   const auto& tensors = reader.table().tensors;
   std::vector<int64_t> found;
   std::vector<std::string> roles;
@@ -50,11 +47,14 @@ absl::StatusOr<int64_t> ChooseTensor(const ckpt::Reader& reader,
     found.push_back(static_cast<int64_t>(t));
     roles.push_back(tensors[t].role);
   }
-  if (found.size() == 1) return found.front();
   if (found.empty()) {
     return absl::NotFoundError(absl::StrCat(
         reader.directory(), " has no tensor \"", name, "\"; see ckpt show"));
   }
+  if (role.empty() && found.size() == 1) return found.front();
+  const auto wanted =
+      std::find(roles.begin(), roles.end(), role.empty() ? "master" : role);
+  if (wanted != roles.end()) return found[wanted - roles.begin()];
   return absl::InvalidArgumentError(
       absl::StrCat("tensor \"", name, "\" has the roles ",
                    absl::StrJoin(roles, ", "), "; choose one with --role"));
@@ -167,9 +167,11 @@ void AddCat(CLI::App& app, Action& action) {
   command->add_option("--role", flags->role,
                       "Default: master, else the only role");
   command->add_option("--dtype", flags->dtype,
-                      "Convert floats to this dtype, e.g. BF16: rounded to "
-                      "the nearest, ties to even");
-  command->add_flag("--npy", flags->npy, "Write a numpy .npy file to stdout");
+                      "Convert floats to F64, F32, F16, BF16, F8_E5M2 or "
+                      "F8_E4M3: rounded to the nearest, ties to even");
+  command->add_flag("--npy", flags->npy,
+                    "Write a numpy .npy file to stdout, BF16 and F8 as "
+                    "float32");
   command->callback(
       [flags, &action] { action = [flags] { return Cat(*flags); }; });
 }

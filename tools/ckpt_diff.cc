@@ -122,8 +122,12 @@ absl::Status CompareValues(const ckpt::Reader& a, const ckpt::Reader& b,
 
 absl::Status CompareStates(const ckpt::Reader& a, const ckpt::Reader& b,
                            Differences& found) {
-  SS_ASSIGN_OR_RETURN(const Json in_a, ParseJson(a.state(), "state of A"));
-  SS_ASSIGN_OR_RETURN(const Json in_b, ParseJson(b.state(), "state of B"));
+  SS_ASSIGN_OR_RETURN(
+      const Json in_a,
+      ParseJson(a.state(), absl::StrCat(a.directory(), ": state")));
+  SS_ASSIGN_OR_RETURN(
+      const Json in_b,
+      ParseJson(b.state(), absl::StrCat(b.directory(), ": state")));
   // Flat, so that each difference has a path; key order means nothing.
   const Json flat_a = in_a.is_structured() ? in_a.flatten() : Json{{"", in_a}};
   const Json flat_b = in_b.is_structured() ? in_b.flatten() : Json{{"", in_b}};
@@ -182,8 +186,8 @@ void PrintText(const Differences& found) {
   }
   for (const Json& s : found.state) {
     std::cout << "state " << s["path"].get<std::string>() << ": "
-              << s.value("a", Json("absent")).dump() << " in A, "
-              << s.value("b", Json("absent")).dump() << " in B\n";
+              << ToText(s.value("a", Json("absent"))) << " in A, "
+              << ToText(s.value("b", Json("absent"))) << " in B\n";
   }
   if (found.empty()) {
     std::cout << "equal: the state and all " << found.num_equal
@@ -200,7 +204,7 @@ void PrintJson(const Differences& found) {
   json["shape_or_dtype"] = found.kind;
   json["values"] = found.values;
   json["state"] = found.state;
-  std::cout << json.dump() << "\n";
+  std::cout << ToText(json) << "\n";
 }
 
 absl::StatusOr<int> Diff(const DiffFlags& flags) {

@@ -30,7 +30,9 @@ struct LsFlags {
 absl::StatusOr<Json> Describe(const ckpt::StepEntry& entry) {
   SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Reader> reader,
                       ckpt::Reader::Open(entry.path));
-  SS_ASSIGN_OR_RETURN(const Json record, ParseJson(reader->record(), "record"));
+  SS_ASSIGN_OR_RETURN(
+      const Json record,
+      ParseJson(reader->record(), absl::StrCat(entry.path, ": record")));
   Json json;
   json["step"] = entry.step;
   json["bytes"] = reader->total_bytes();
@@ -43,7 +45,7 @@ absl::StatusOr<Json> Describe(const ckpt::StepEntry& entry) {
 std::string HumanLayout(const Json& json) {
   if (json.is_null()) return "-";
   const auto layout = reshard::LayoutFromJson(json);
-  return layout.ok() ? reshard::ToString(*layout) : json.dump();
+  return layout.ok() ? reshard::ToString(*layout) : ToText(json);
 }
 
 // "5 min": since the directory last changed, in the largest unit that fits.
@@ -88,13 +90,20 @@ absl::StatusOr<int> Ls(const LsFlags& flags) {
     if (json.ok()) {
       list.push_back(*json);
     } else {
+      Json broken;
+      broken["step"] = entry.step;
+      broken["bytes"] = nullptr;
+      broken["layout"] = nullptr;
+      broken["path"] = entry.path;
+      broken["error"] = json.status().message();
+      list.push_back(std::move(broken));
       std::cerr << "note: " << entry.path
                 << " does not open: " << std::string(json.status().message())
                 << std::endl;
     }
   }
   if (flags.json) {
-    std::cout << list.dump() << "\n";
+    std::cout << ToText(list) << "\n";
   } else {
     std::cout << FormatTable({{"step", Align::kRight},
                               {"size", Align::kRight},

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/run_dir.h"
+#include "reshard/exec/checkpoint_state.h"
 
 namespace shardshift {
 
@@ -23,10 +24,16 @@ absl::StatusOr<std::shared_ptr<const ckpt::Reader>> OpenCheckpoint(
 
 absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view what) {
   if (text.empty()) return Json();
+  SS_RETURN_IF_ERROR(Annotate(reshard::CheckJsonDepth(text), what));
   Json json = Json::parse(text.begin(), text.end(), nullptr,
                           /*allow_exceptions=*/false);
   if (!json.is_discarded()) return json;
   return absl::DataLossError(absl::StrCat(what, " is not JSON"));
+}
+
+std::string ToText(const Json& json, int indent) {
+  return json.dump(indent, ' ', /*ensure_ascii=*/false,
+                   Json::error_handler_t::replace);
 }
 
 Json ToJson(const ckpt::Tensor& tensor) {

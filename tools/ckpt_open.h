@@ -24,8 +24,11 @@ absl::StatusOr<std::shared_ptr<const ckpt::Reader>> OpenCheckpoint(
     const std::string& path);
 
 // The state or record of a checkpoint; null if it is empty.
-// Errors: DataLoss if `text` is not JSON; `what` names it.
+// Errors: DataLoss if `text` is not JSON; as CheckJsonDepth. `what` names it.
 absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view what);
+
+// `json` as text; of a path or message, bytes that are no UTF-8 are replaced.
+std::string ToText(const Json& json, int indent = -1);
 
 // {"name", "role", "shape", "dtype"}
 Json ToJson(const ckpt::Tensor& tensor);

@@ -6,8 +6,11 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
+#include "ckpt/io/file.h"
 #include "ckpt/retention.h"
+#include "ckpt/run_dir.h"
 #include "tools/ckpt_commands.h"
 
 namespace shardshift {
@@ -25,6 +28,13 @@ absl::StatusOr<int> Prune(const PruneFlags& flags) {
     return absl::InvalidArgumentError(
         "what to keep is missing; give --keep-last or --keep-every");
   }
+  SS_ASSIGN_OR_RETURN(
+      const bool is_step,
+      ckpt::Exists(ckpt::JoinPath(flags.run_dir, ckpt::kIndexFileName)));
+  if (is_step) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flags.run_dir, " is a checkpoint; name its run directory"));
+  }
   const ckpt::Retention retention = {
       .keep_last = flags.keep_last.value_or(1),
       .keep_every = flags.keep_every.value_or(0)};
@@ -37,6 +47,7 @@ absl::StatusOr<int> Prune(const PruneFlags& flags) {
   for (const std::string& left : report.left) {
     std::cerr << "left: " << left << std::endl;
   }
+  if (report.deleted.empty()) std::cout << "nothing to delete\n";
   return kExitDone;
 }
 
@@ -50,7 +61,8 @@ void AddPrune(CLI::App& app, Action& action) {
   const CLI::Validator count = IntIn(1, int64_t{1} << 31);
   command
       ->add_option("--keep-last", flags->keep_last,
-                   "Keep the newest N steps that open whole (1)")
+                   "Keep the newest N steps that open whole (1 beside "
+                   "--keep-every)")
       ->transform(count)
       ->type_name("N");
   command

@@ -32,7 +32,8 @@ absl::StatusOr<int> Rebuild(const RebuildFlags& flags) {
                             " fragments\n");
   if (!report.knows_record) {
     std::cerr << "note: the old index does not tell on which layout the "
-                 "checkpoint was written; it loads all the same"
+                 "checkpoint was written; train --load needs --tp, --pp, --dp "
+                 "and --micro-batch-size"
               << std::endl;
   }
   return kExitDone;

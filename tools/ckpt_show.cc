@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "ckpt/core/fingerprint.h"
 #include "ckpt/core/status_macros.h"
@@ -48,8 +49,8 @@ void PrintText(const ckpt::Reader& reader, const Json& state,
       table.tensors.size(), table.fragments.size(),
       ToString(ckpt::RootFingerprintOf(table)));
   PrintTensors(table);
-  std::cout << "\nstate " << state.dump(2) << "\nrecord " << record.dump(2)
-            << "\n";
+  std::cout << "\nstate " << ToText(state, 2) << "\nrecord "
+            << ToText(record, 2) << "\n";
 }
 
 void PrintJson(const ckpt::Reader& reader, const Json& state,
@@ -70,14 +71,18 @@ void PrintJson(const ckpt::Reader& reader, const Json& state,
   }
   json["state"] = state;
   json["record"] = record;
-  std::cout << json.dump() << "\n";
+  std::cout << ToText(json) << "\n";
 }
 
 absl::StatusOr<int> Show(const ShowFlags& flags) {
   SS_ASSIGN_OR_RETURN(const std::shared_ptr<const ckpt::Reader> reader,
                       OpenCheckpoint(flags.checkpoint));
-  SS_ASSIGN_OR_RETURN(const Json state, ParseJson(reader->state(), "state"));
-  SS_ASSIGN_OR_RETURN(const Json record, ParseJson(reader->record(), "record"));
+  SS_ASSIGN_OR_RETURN(
+      const Json state,
+      ParseJson(reader->state(), absl::StrCat(reader->directory(), ": state")));
+  SS_ASSIGN_OR_RETURN(const Json record,
+                      ParseJson(reader->record(),
+                                absl::StrCat(reader->directory(), ": record")));
   if (flags.json) {
     PrintJson(*reader, state, record);
   } else {

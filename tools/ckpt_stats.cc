@@ -173,7 +173,7 @@ absl::StatusOr<int> Stats(const StatsFlags& flags) {
   if (flags.json) {
     Json list = Json::array();
     for (const TensorRow& row : rows) list.push_back(ToJson(row));
-    std::cout << list.dump() << "\n";
+    std::cout << ToText(list) << "\n";
   } else {
     PrintTable(rows);
     if (!flags.names.empty()) {

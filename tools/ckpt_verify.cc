@@ -109,7 +109,7 @@ absl::StatusOr<int> Verify(const VerifyFlags& flags) {
     if (!flags.json) PrintText(report);
     reports.push_back(std::move(report));
   }
-  if (flags.json) std::cout << reports.dump() << "\n";
+  if (flags.json) std::cout << ToText(reports) << "\n";
   if (num_faults == 0) return kExitDone;
   return absl::DataLossError(
       absl::StrCat(CountFaults(num_faults), " in ", flags.checkpoint));

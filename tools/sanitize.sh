@@ -1,14 +1,14 @@
 #!/bin/sh
 # Builds and runs tests under a sanitizer, where a finding fails the test.
-# usage: tools/sanitize.sh {asan|tsan} {quick|all}
+# usage: tools/sanitize.sh {asan|tsan} {quick|threads|all}
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
 preset="$1"
 case "$2" in
-  quick) targets="quick_tests" selection="--label-regex ^quick$" ;;
+  quick|threads) targets="$2_tests" selection="--label-regex ^$2$" ;;
   all) targets="all" selection="" ;;
-  *) echo "error: no test selection $2, expected quick or all" >&2; exit 2 ;;
+  *) echo "error: no test selection $2, expected quick, threads or all" >&2; exit 2 ;;
 esac
 
 # GCC 12's thread sanitizer stops at start-up where the kernel randomises more

@@ -59,7 +59,7 @@ void AddCheckpointFlags(CLI::App& app, TrainFlags& flags) {
       ->group(group);
   app.add_flag("--async-save", flags.async_save,
                "write a copy of the state while training goes on, in as "
-               "much memory again as the optimizer state")
+               "much memory again as weights and optimizer state")
       ->needs(save)
       ->group(group);
   app.add_option("--keep-last", flags.keep_last,
@@ -128,6 +128,12 @@ absl::StatusOr<LoadedCheckpoint> ReadRun(
                       reshard::ReadState(*found.reader));
   absl::StatusOr<trainer::StoredRun> run = trainer::RunFromState(state.state);
   if (!run.ok()) return Annotate(run.status(), found.step_dir);
+  if (run->progress.step != found.reader->step()) {
+    return absl::DataLossError(
+        absl::StrCat(found.step_dir, ": checkpoint state: progress.step is ",
+                     run->progress.step, ", the checkpoint is of step ",
+                     found.reader->step()));
+  }
   loaded.checkpoint.run = *std::move(run);
   loaded.checkpoint.layout = state.layout;
   const auto micro_batch = state.record.find("micro_batch_size");

@@ -23,6 +23,9 @@ void BackgroundPrune::Finish() {
                         std::string(report.status().message())));
     return;
   }
+  for (const ckpt::StepEntry& step : report->deleted) {
+    print_(absl::StrCat("deleted ", step.path));
+  }
   for (const std::string& line : report->left) print_(line);
 }
 

@@ -13,8 +13,9 @@
 
 namespace shardshift::trainer {
 
-// A deletion takes long on some disks, so a thread of its own does it. That one
-// fails does not end the run: `print` gets a line, and the next tries again.
+// A deletion takes long on some disks, so a thread of its own does it. `print`
+// gets a line for each step that was deleted. That one fails does not end the
+// run: it says so, and the next tries again.
 class BackgroundPrune {
  public:
   // `print` is called from the thread that calls Begin or Finish.

@@ -77,13 +77,15 @@ absl::StatusOr<LrSchedule> ScheduleFromState(const json& state) {
   return schedule;
 }
 
+constexpr char kOptimizerName[] = "adamw";
+
 json ToJson(const OptimizerConfig& optimizer) {
   return {{"adam_beta1", optimizer.beta1},
           {"adam_beta2", optimizer.beta2},
           {"adam_eps", optimizer.eps},
           {"weight_decay", optimizer.weight_decay},
           {"clip_grad", optimizer.clip_grad},
-          {"name", "adamw"}};
+          {"name", kOptimizerName}};
 }
 
 absl::StatusOr<OptimizerConfig> OptimizerFromState(const json& state) {
@@ -95,13 +97,19 @@ absl::StatusOr<OptimizerConfig> OptimizerFromState(const json& state) {
   fields.Read("weight_decay", optimizer.weight_decay);
   fields.Read("clip_grad", optimizer.clip_grad);
   SS_RETURN_IF_ERROR(fields.status());
-  return optimizer;
+  SS_ASSIGN_OR_RETURN(const std::string name, fields.Text("name"));
+  if (name == kOptimizerName) return optimizer;
+  return absl::UnimplementedError(
+      absl::StrCat("checkpoint state: optimizer.name is \"", name,
+                   "\", this version has only ", kOptimizerName));
 }
 
-absl::Status CheckPositive(const char* flag, int64_t value) {
-  if (value >= 1) return absl::OkStatus();
+// Products of two such numbers do not overflow.
+absl::Status CheckCount(const char* flag, int64_t value) {
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  if (value >= 1 && value <= kMax) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(flag, " is ", value, ", expected at least 1"));
+      absl::StrCat(flag, " is ", value, ", expected 1 to ", kMax));
 }
 
 absl::Status Validate(const OptimizerConfig& optimizer) {
@@ -183,10 +191,10 @@ json ToRecord(const reshard::Layout& layout, int64_t micro_batch_size) {
 
 absl::Status Validate(const RunConfig& config, const reshard::Layout& layout,
                       int64_t micro_batch_size) {
-  SS_RETURN_IF_ERROR(CheckPositive("--seq-length", config.seq_length));
-  SS_RETURN_IF_ERROR(CheckPositive("--micro-batch-size", micro_batch_size));
+  SS_RETURN_IF_ERROR(CheckCount("--seq-length", config.seq_length));
+  SS_RETURN_IF_ERROR(CheckCount("--micro-batch-size", micro_batch_size));
   SS_RETURN_IF_ERROR(
-      CheckPositive("--global-batch-size", config.global_batch_size));
+      CheckCount("--global-batch-size", config.global_batch_size));
   SS_RETURN_IF_ERROR(reshard::Validate(config.model, layout));
   if (config.model.position_embedding ==
           reshard::PositionEmbedding::kLearnedAbsolute &&

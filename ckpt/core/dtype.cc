@@ -103,8 +103,12 @@ absl::StatusOr<DType> ParseDType(absl::string_view name) {
   for (size_t i = 0; i < kFacts.size(); ++i) {
     if (name == kFacts[i].name) return static_cast<DType>(i);
   }
+  std::string known;
+  for (const DTypeFacts& facts : kFacts) {
+    absl::StrAppend(&known, known.empty() ? "" : ", ", facts.name);
+  }
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown dtype \"", name, "\", expected one like F32"));
+      absl::StrCat("unknown dtype \"", name, "\", expected one of ", known));
 }
 
 std::optional<DType> DTypeFromNumber(uint8_t number) {

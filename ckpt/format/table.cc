@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -165,6 +166,13 @@ absl::Status CheckBlocks(const Table& table, const Fragment& fragment,
           absl::StrCat("block ", b, " at byte ", block.offset_bytes, " has ",
                        block.stored_bytes, " bytes, which do not fit its box"));
     }
+    if (is_plain && size >= kPageBytes &&
+        block.offset_bytes % kPageBytes != 0) {
+      return Bad(
+          Describe(table, fragment),
+          absl::StrCat("block ", b, " at byte ", block.offset_bytes,
+                       " begins within a page of ", kPageBytes, " bytes"));
+    }
     // Without sums, which might overflow.
     if (block.offset_bytes < kUserBlockBytes ||
         block.stored_bytes > part.file_bytes ||
@@ -291,7 +299,8 @@ absl::Status CheckName(absl::string_view name) {
   }
   if (is_good) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "name \"", name, "\" is not allowed: expected 1 to ", kMaxNameBytes,
+      "name \"", absl::CHexEscape(name), "\" is not allowed: expected 1 to ",
+      kMaxNameBytes,
       " printable ASCII characters other than space, and between '/' neither "
       "nothing nor \".\" or \"..\""));
 }

@@ -295,6 +295,12 @@ absl::StatusOr<bool> Exists(const std::string& path) {
   return SystemError("look at", path);
 }
 
+absl::StatusOr<bool> IsDirectory(const std::string& path) {
+  struct stat info;
+  if (System().LStat(path, &info) != 0) return SystemError("look at", path);
+  return S_ISDIR(info.st_mode);
+}
+
 absl::Status MakeDirectories(const std::string& path) {
   struct stat info;
   if (System().Stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {

@@ -101,6 +101,9 @@ std::string JoinPath(absl::string_view directory, absl::string_view name);
 
 absl::StatusOr<bool> Exists(const std::string& path);
 
+// Not by a symbolic link. Errors: NotFound if there is nothing.
+absl::StatusOr<bool> IsDirectory(const std::string& path);
+
 // Creates `path` and the missing directories above it, durably. OK if it is
 // a directory.
 absl::Status MakeDirectories(const std::string& path);

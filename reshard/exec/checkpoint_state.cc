@@ -14,6 +14,8 @@ namespace {
 using nlohmann::json;
 
 absl::StatusOr<json> ParseObject(const std::string& text, const char* what) {
+  SS_RETURN_IF_ERROR(
+      Annotate(CheckJsonDepth(text), absl::StrCat("checkpoint ", what)));
   json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!parsed.is_object()) {
     return absl::DataLossError(
@@ -29,6 +31,27 @@ const json& Member(const json& object, const char* key) {
 }
 
 }  // namespace
+
+absl::Status CheckJsonDepth(absl::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      in_string = !in_string;
+    } else if (in_string) {
+      if (c == '\\') ++i;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxJsonDepth) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "JSON nests deeper than ", kMaxJsonDepth, " at byte ", i));
+      }
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<CheckpointState> ReadState(const ckpt::Reader& reader) {
   const auto read = [&reader]() -> absl::StatusOr<CheckpointState> {

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "ckpt/reader.h"
 #include "reshard/layout/layout.h"
 #include "reshard/layout/model_config.h"
@@ -25,6 +26,13 @@ struct CheckpointState {
   // Of the writer; unknown if the index was made anew from the parts.
   std::optional<Layout> layout;
 };
+
+// What follows JSON by calls, and indents it, wants it no deeper than a state
+// is: far less would overflow a stack or fill a memory.
+inline constexpr int kMaxJsonDepth = 100;
+
+// Errors: InvalidArgument if brackets of `text` nest deeper.
+absl::Status CheckJsonDepth(absl::string_view text);
 
 // Errors: DataLoss naming the key that is missing or wrong.
 absl::StatusOr<CheckpointState> ReadState(const ckpt::Reader& reader);

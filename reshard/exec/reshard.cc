@@ -43,6 +43,11 @@ absl::Status CheckDestination(const ckpt::Reader& source,
                      " exists; reshard writes only what is not there yet: "
                      "remove it or name another"));
   }
+  const std::string name = destination.substr(destination.rfind('/') + 1);
+  if (ckpt::ParseStepName(name).has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        destination, " has the name of a checkpoint; name a run directory"));
+  }
   if (ckpt::LiesWithin(destination, source.directory())) {
     return absl::InvalidArgumentError(
         absl::StrCat(destination, " lies inside the checkpoint ",
@@ -51,9 +56,23 @@ absl::Status CheckDestination(const ckpt::Reader& source,
   return absl::OkStatus();
 }
 
-// Removes a leftover of ours and makes the directory anew, marked. Gives the
-// path of the replaced leftover, or "".
-absl::StatusOr<std::string> PreparePartial(const std::string& partial) {
+// Whoever writes into it has it locked.
+absl::StatusOr<ckpt::File> LockPartial(const std::string& partial) {
+  absl::StatusOr<ckpt::File> lock =
+      ckpt::LockDirectory(partial, ckpt::Lock::kExclusive);
+  if (!absl::IsFailedPrecondition(lock.status())) return lock;
+  return absl::FailedPreconditionError(
+      absl::StrCat("another reshard writes ", partial,
+                   "; wait for its end, or name another destination"));
+}
+
+struct Partial {
+  ckpt::File lock;
+  std::string replaced;  // the path, if there was a leftover of ours
+};
+
+// Removes a leftover of ours and makes the directory anew, locked and marked.
+absl::StatusOr<Partial> PreparePartial(const std::string& partial) {
   std::string replaced;
   SS_ASSIGN_OR_RETURN(const bool leftover, ckpt::Exists(partial));
   if (leftover) {
@@ -64,13 +83,15 @@ absl::StatusOr<std::string> PreparePartial(const std::string& partial) {
                        " exists and was not left by an earlier reshard; move "
                        "it out of the way"));
     }
+    SS_ASSIGN_OR_RETURN(const ckpt::File old_lock, LockPartial(partial));
     SS_RETURN_IF_ERROR(ckpt::RemoveTree(partial));
     replaced = partial;
   }
   SS_RETURN_IF_ERROR(ckpt::MakeDirectories(partial));
+  SS_ASSIGN_OR_RETURN(ckpt::File lock, LockPartial(partial));
   SS_RETURN_IF_ERROR(
       ckpt::ReplaceFile(ckpt::JoinPath(partial, kMark), "unfinished\n"));
-  return replaced;
+  return Partial{std::move(lock), std::move(replaced)};
 }
 
 // Whether both hold the same tensors with the same values: OK, or DataLoss
@@ -187,14 +208,14 @@ absl::StatusOr<ReshardReport> ReshardCheckpoint(const ckpt::Reader& source,
   }
   const std::string partial = absl::StrCat(target, ".partial");
   SS_RETURN_IF_ERROR(CheckDestination(source, target));
-  SS_ASSIGN_OR_RETURN(std::string replaced, PreparePartial(partial));
+  SS_ASSIGN_OR_RETURN(Partial prepared, PreparePartial(partial));
   absl::Cleanup remove_partial = [&partial] {
     ckpt::RemoveTree(partial).IgnoreError();
   };
 
   Resharder resharder(source, std::move(state), layout, options);
   SS_ASSIGN_OR_RETURN(ReshardReport report, resharder.Run(partial));
-  report.replaced_leftover = std::move(replaced);
+  report.replaced_leftover = std::move(prepared.replaced);
   if (!report.proof.ok()) return report;
   SS_RETURN_IF_ERROR(ckpt::RemoveTree(ckpt::JoinPath(partial, kMark)));
   SS_RETURN_IF_ERROR(ckpt::SyncDirectory(partial));

@@ -49,7 +49,9 @@ class Copy : public ::testing::Test {
 
 TEST_F(Copy, HasTheSameBytesInTheListedFiles) {
   ASSERT_OK(CopyTo(copy_));
-  EXPECT_THAT(ListDirectory(copy_).value(), ElementsAre("step-00000003"));
+  EXPECT_THAT(ListDirectory(copy_).value(),
+              ElementsAre("latest", "step-00000003"));
+  EXPECT_EQ(ReadFile(JoinPath(copy_, "latest")), "step-00000003\n");
   const std::string step_dir = JoinPath(copy_, StepName(3));
   const std::vector<std::string> names = ListDirectory(step_dir).value();
   EXPECT_THAT(names, ElementsAre("index.h5", "part-00000.h5", "part-00001.h5",

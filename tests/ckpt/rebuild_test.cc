@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ckpt/rebuild.h"
 
+#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <random>
 
 #include "ckpt/io/file.h"
+#include "ckpt/io/system_calls.h"
 #include "ckpt/reader.h"
 #include "ckpt/run_dir.h"
 #include "ckpt/verify.h"
@@ -114,6 +116,32 @@ TEST_F(Rebuild, DoesNotTouchAWholeIndexUnlessAsked) {
                        RebuildIndex(step_dir_, {.replaces_whole_index = true}));
   EXPECT_TRUE(report.knows_record);
   EXPECT_EQ(ReadFile(index_), whole_);
+}
+
+// Its record would be lost, though nothing is wrong with it.
+TEST_F(Rebuild, DoesNotReplaceAnIndexThatItMayNotRead) {
+  class Forbidding : public SystemCalls {
+   public:
+    int Open(const std::string& path, int flags, mode_t mode) override {
+      if (!path.ends_with(kIndexFileName)) {
+        return SystemCalls::Open(path, flags, mode);
+      }
+      errno = EACCES;
+      return -1;
+    }
+  };
+  Forbidding calls;
+  const ScopedSystemCalls scope(calls);
+  ExpectRefusal(absl::StatusCode::kPermissionDenied, index_);
+}
+
+TEST_F(Rebuild, LeavesADirectoryInTheWay) {
+  ASSERT_OK(RemoveTree(index_));
+  const std::string partial = JoinPath(step_dir_, kPartialIndexFileName);
+  ASSERT_OK(MakeDirectories(partial));
+  EXPECT_THAT(RebuildIndex(step_dir_),
+              StatusIs(kFailedPrecondition, HasSubstr(partial)));
+  EXPECT_TRUE(Exists(partial).value());
 }
 
 TEST_F(Rebuild, LeavesTheViewsOutAboveTheLimit) {

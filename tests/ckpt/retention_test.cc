@@ -176,6 +176,29 @@ TEST(Prune, LeavesWhatIsNotOurs) {
 }
 
 // B103: copied in another order, with other times, and without `latest`.
+TEST(Prune, LeavesADirectoryUnderTheNameOfAPart) {
+  const SampleRun run({1, 2});
+  const std::string deep = JoinPath(run.StepDir(1), PartFileName(5));
+  ASSERT_OK(MakeDirectories(deep));
+  WriteFile(JoinPath(deep, "thesis.txt"), "years of work");
+  ASSERT_OK_AND_ASSIGN(const PruneReport report,
+                       PruneRun(run.path(), {.keep_last = 1}));
+  EXPECT_THAT(report.left, ElementsAre(HasSubstr("other files")));
+  EXPECT_EQ(ReadFile(JoinPath(deep, "thesis.txt")), "years of work");
+}
+
+TEST(Prune, GoesOnPastAStepThatItCannotDelete) {
+  const SampleRun run({1, 2, 3});
+  const std::string in_the_way = run.StepDir(1) + ".deleted";
+  ASSERT_OK(MakeDirectories(in_the_way));
+  WriteFile(JoinPath(in_the_way, "foreign"), "x");
+  ASSERT_OK_AND_ASSIGN(const PruneReport report,
+                       PruneRun(run.path(), {.keep_last = 1}));
+  EXPECT_THAT(report.left, ElementsAre(HasSubstr("other files"),
+                                       HasSubstr("cannot rename")));
+  EXPECT_THAT(run.Steps(), ElementsAre(1, 3));
+}
+
 TEST(Prune, TakesACopiedRunForWhole) {
   const SampleRun run({1, 2, 3});
   const TempDir dir;

@@ -13,6 +13,7 @@
 #include "ckpt/core/coding.h"
 #include "ckpt/core/convert.h"
 #include "ckpt/core/page_memory.h"
+#include "ckpt/index_writer.h"
 #include "ckpt/io/file.h"
 #include "ckpt/io/system_calls.h"
 #include "ckpt/reader.h"
@@ -191,6 +192,21 @@ TEST(Store, KeepsStateRecordAndStep) {
   EXPECT_EQ(reader->state(), R"({"step":1})");
   EXPECT_EQ(reader->record(), R"({"layout":{"tp":2}})");
   EXPECT_EQ(ReadFile(JoinPath(dir.path(), "latest")), "step-123456789\n");
+}
+
+TEST(Store, RefusesAPartOfAnotherSizeThanTheIndexTells) {
+  const TempDir dir;
+  ASSERT_OK(WriteSample(dir.path(), 1, SmallTensors()));
+  const std::string step_dir = JoinPath(dir.path(), StepName(1));
+  ASSERT_OK_AND_ASSIGN(Table table, ReadIndexTable(step_dir));
+  table.parts[1].file_bytes = int64_t{1} << 62;
+  ASSERT_OK(RemoveTree(JoinPath(step_dir, kIndexFileName)));
+  ASSERT_OK(WriteIndex(step_dir, kIndexFileName, table, 0));
+  EXPECT_THAT(
+      Reader::Open(step_dir),
+      StatusIs(absl::StatusCode::kDataLoss,
+               AllOf(HasSubstr(PartFileName(1)),
+                     HasSubstr("the index expects 4611686018427387904"))));
 }
 
 TEST(Store, NamesWhatItHasNot) {

@@ -166,6 +166,12 @@ class WrongUseTest(unittest.TestCase):
         self.refused("reshard", self.run_dir, os.path.join(step, "inside"),
                      says="lies inside the checkpoint")
 
+    def test_a_destination_with_the_name_of_a_checkpoint(self):
+        for slash in ("", "/"):
+            self.refused("reshard", self.run_dir,
+                         os.path.join(self.run_dir, "step-00000009") + slash,
+                         says="has the name of a checkpoint")
+
     def test_paths_that_cannot_be_written(self):
         self.new_run("--log-jsonl", self.path("none/log"), says="--log-jsonl")
         self.new_run("--save", self.text, says="--save")

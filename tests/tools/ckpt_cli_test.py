@@ -109,8 +109,10 @@ class CkptTest(unittest.TestCase):
         self.assertIn("does not open", done.stdout.decode().splitlines()[2])
         self.assertIn(b"step-00000002 does not open: ", done.stderr)
         done = run("ls", self.run_dir, "--json")
-        [entry] = json.loads(done.stdout)
+        entry, broken = json.loads(done.stdout)
         self.assertEqual(entry["step"], 1)
+        self.assertEqual(broken["step"], 2)
+        self.assertIn("step-00000002", broken["error"])
         self.assertIn(b"step-00000002 does not open: ", done.stderr)
 
     def test_show_gives_tensors_and_state(self):
@@ -392,6 +394,7 @@ class CkptTest(unittest.TestCase):
         self.refused("verify", run_dir + "x", says=run_dir + "x")
         self.refused("cat", run_dir, "nope", says="nope")
         self.refused("cat", run_dir, "t.F32", says="--role")
+        self.refused("cat", run_dir, "t.F32", "--role", "m", says="matrix%b")
         self.refused("cat", run_dir, "t.F32[5]", "--role", "matrix%b",
                      says="extent 5")
 

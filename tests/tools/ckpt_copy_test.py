@@ -138,6 +138,10 @@ class CkptCopyTest(unittest.TestCase):
                          [step_name(10), step_name(11)])
         self.done(CKPT, "prune", self.run_dir, "--keep-every", "7")
         self.assertEqual(os.listdir(self.run_dir), [step_name(11)])
+        done = self.done(CKPT, "prune", self.run_dir, "--keep-last", "1")
+        self.assertEqual(done.stdout, "nothing to delete\n")
+        self.refused(CKPT, "prune", self.step_dir(11), "--keep-last", "1",
+                     says="name its run directory")
         self.refused(CKPT, "prune", self.run_dir, says="--keep-last")
         self.refused(CKPT, "prune", self.run_dir, "--keep-last", "0",
                      says="--keep-last")
@@ -160,7 +164,8 @@ class CkptCopyTest(unittest.TestCase):
         done = self.done(CKPT, "cp", self.run_dir, self.path("copy"))
         self.assertIn("copied and verified", done.stdout)
         self.assertEqual(done.stderr, "")
-        self.assertEqual(os.listdir(self.path("copy")), [step_name(2)])
+        self.assertEqual(sorted(os.listdir(self.path("copy"))),
+                         ["latest", step_name(2)])
         self.assertEqual(content(self.path("copy", step_name(2))),
                          content(self.step_dir(2)))
         self.done(CKPT, "cp", self.step_dir(1),

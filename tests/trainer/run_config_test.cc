@@ -62,8 +62,7 @@ TEST(RunState, IsRefusedWithoutAnyOneOfItsKeys) {
        {"model", "training", "optimizer", "schedule", "numerics", "progress"}) {
     for (const auto& [key, value] : state[section].items()) {
       // What is fixed as long as there is one choice.
-      if (key == "name" || key == "skipped_iterations" || key == "loss_scale")
-        continue;
+      if (key == "skipped_iterations" || key == "loss_scale") continue;
       json damaged = state;
       damaged[section].erase(key);
       EXPECT_THAT(RunFromState(damaged),
@@ -79,6 +78,13 @@ TEST(RunState, IsRefusedWithoutAnyOneOfItsKeys) {
     EXPECT_THAT(RunFromState(damaged),
                 StatusIs(absl::StatusCode::kDataLoss, HasSubstr(section)));
   }
+}
+
+TEST(RunState, IsRefusedWithAnotherOptimizer) {
+  json state = ToState(DistinctRun());
+  state["optimizer"]["name"] = "sgd";
+  EXPECT_THAT(RunFromState(state),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("\"sgd\"")));
 }
 
 TEST(RunState, IsRefusedWithNegativeProgress) {
@@ -142,6 +148,17 @@ TEST(ValidateRun, NamesTheFlagOfWhatCannotBe) {
     EXPECT_THAT(
         Validate(config, wrong.layout, wrong.micro_batch_size),
         StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(wrong.says)));
+  }
+}
+
+// micro-batch x data-parallel once wrapped to 0, and divided the batch.
+TEST(ValidateRun, RefusesSizesWhoseProductsOverflow) {
+  const RunConfig config = TinyGpt();
+  const reshard::Layout layout = {.data = 4};
+  for (const int64_t micro_batch : {int64_t{1} << 62, int64_t{1} << 31}) {
+    EXPECT_THAT(Validate(config, layout, micro_batch),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("--micro-batch-size is")));
   }
 }
 

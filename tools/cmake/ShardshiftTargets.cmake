@@ -24,9 +24,10 @@ if(SHARDSHIFT_SANITIZE)
   target_compile_definitions(ss_flags INTERFACE SHARDSHIFT_SANITIZED)
 endif()
 
-# Everything made by ss_binary, and every test labelled `quick`.
+# Everything made by ss_binary, and every test labelled `quick` and `threads`.
 add_custom_target(binaries)
 add_custom_target(quick_tests)
+add_custom_target(threads_tests)
 
 # ss_headers(library_headers <string> ...) precompiles headers: parsing them is
 # half of the time to compile. What a folder's CMakeLists.txt names in
@@ -69,8 +70,9 @@ function(ss_binary name)
 endfunction()
 
 # ss_test(ckpt_box_test SRCS box_test.cc DEPS ... LABELS unit quick)
-# registers one CTest test. Label `quick` means: also run under the sanitizers
-# by .ci/run. Label `sweep` means: takes minutes, exists only with
+# registers one CTest test. Label `quick` means: also run under the address and
+# undefined-behaviour sanitizers by .ci/run; `threads`, beside it: under the
+# thread sanitizer, too. Label `sweep` means: takes minutes, exists only with
 # SHARDSHIFT_LONG_TESTS, which tools/test_all.sh sets.
 function(ss_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
@@ -110,7 +112,9 @@ function(ss_describe_test name labels timeout)
     math(EXPR timeout "10 * ${timeout}")
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout})
-  if("quick" IN_LIST labels AND ARGN)
-    add_dependencies(quick_tests ${ARGN})
-  endif()
+  foreach(label quick threads)
+    if(label IN_LIST labels AND ARGN)
+      add_dependencies(${label}_tests ${ARGN})
+    endif()
+  endforeach()
 endfunction()

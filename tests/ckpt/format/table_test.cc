@@ -146,6 +146,21 @@ INSTANTIATE_TEST_SUITE_P(
                  x.fragments[1].blocks[0].stored_bytes = 48;
                }}));
 
+TEST(IndexTable, WantsImagesOfAPageOnAPage) {
+  Table table = IndexTable();
+  table.parts[0].file_bytes = 1 << 20;
+  table.tensors[1].shape = {512, 6};
+  table.fragments[1] = {1,      {{0, 0}, {512, 2}}, 0, Codec::kNone,
+                        {5, 6}, {{8192, 4096, 17}}};
+  table.fragments[2] = {1,      {{0, 2}, {512, 4}}, 0, Codec::kNone,
+                        {7, 8}, {{16384, 8192, 18}}};
+  table.parts[1].file_bytes = 8192;
+  ASSERT_OK(Decode(table));
+  table.fragments[2].blocks[0].offset_bytes += 8;
+  EXPECT_THAT(Decode(table),
+              StatusIs(kDataLoss, HasSubstr("begins within a page")));
+}
+
 TEST(IndexTable, TakesNamesThatNest) {
   Table table = IndexTable();
   table.tensors[0].name = "e/x";

@@ -43,6 +43,20 @@ class ReshardTest : public ::testing::Test {
   std::unique_ptr<ckpt::Reader> source_;
 };
 
+TEST(CheckJsonDepth, CountsBracketsOutsideOfStrings) {
+  const auto nested = [](int depth) {
+    return std::string(depth, '[') + std::string(depth, ']');
+  };
+  EXPECT_OK(CheckJsonDepth(nested(kMaxJsonDepth)));
+  EXPECT_THAT(CheckJsonDepth(nested(kMaxJsonDepth + 1)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr(std::to_string(kMaxJsonDepth))));
+  EXPECT_OK(CheckJsonDepth("\"" + nested(1000) + R"(\" [[[" [1])"));
+  std::string many = "[";
+  for (int i = 0; i < 1000; ++i) many += "{},";
+  EXPECT_OK(CheckJsonDepth(many + "1]"));
+}
+
 TEST_F(ReshardTest, ReportsWhatItDid) {
   ASSERT_OK_AND_ASSIGN(const ReshardReport report, Run("out"));
   int64_t elements = 0;
@@ -158,6 +172,17 @@ TEST_F(ReshardTest, ReplacesALeftoverThatWasNotMarkedYet) {
       ckpt::ReplaceFile(Path("out.partial/shardshift-reshard.partial"), ""));
   ASSERT_OK_AND_ASSIGN(const ReshardReport report, Run("out"));
   EXPECT_EQ(report.replaced_leftover, Path("out.partial"));
+}
+
+TEST_F(ReshardTest, RefusesWhatAnotherIsWriting) {
+  const std::string partial = Path("out.partial");
+  ASSERT_OK(ckpt::MakeDirectories(partial));
+  ASSERT_OK_AND_ASSIGN(const ckpt::File lock,
+                       ckpt::LockDirectory(partial, ckpt::Lock::kExclusive));
+  ckpt::WriteFile(ckpt::JoinPath(partial, "shardshift-reshard"), "unfinished");
+  EXPECT_THAT(Run("out"), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                   HasSubstr("another reshard")));
+  EXPECT_TRUE(ckpt::Exists(partial).value());
 }
 
 TEST_F(ReshardTest, RefusesADirectoryThatIsNotItsOwnLeftover) {
