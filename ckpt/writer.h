@@ -69,8 +69,8 @@ class PartWriter {
 
   // Writes block `block` of specs[fragment]: `bytes` of the dense row-major
   // image of its box from byte block * kBlockBytes on. Blocks come in any
-  // order, each once, and from several threads at once. `bytes` in
-  // memory as AllocatePages() gives it are written without a copy.
+  // order, each once, and from several threads at once. `bytes` in memory
+  // as AllocatePages() gives it are written without a copy.
   // With a codec a block waits until all blocks before it, by fragment and
   // block, have their places: they must come from other threads or have come.
   // If one of them fails, so do all that come after it.

@@ -14,9 +14,9 @@
 
 namespace shardshift::ckpt {
 
-// Direct I/O asks that file offset and size be multiples of this, and the
-// memory address one of what File::TakesDirectly() looks at: the largest
-// logical block of a disk that Linux mounts on pages of 4 KiB.
+// Direct I/O asks that file offset and size be multiples of this, the largest
+// logical block of a disk that Linux mounts on pages of 4 KiB. Of memory
+// File::TakesDirectly() tells.
 inline constexpr int64_t kDirectBlockBytes = 4096;
 
 // `num_bytes` rounded up to whole direct blocks.

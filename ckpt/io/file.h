@@ -134,7 +134,8 @@ absl::Status Exchange(const std::string& a, const std::string& b);
 // A second name `to` for the file `from`, in the same file system.
 absl::Status LinkFile(const std::string& from, const std::string& to);
 
-// What an ordinary user may still write to the file system of `path`.
+// What an ordinary user may still write to the file system of `path`; the
+// greatest number where that does not tell.
 absl::StatusOr<int64_t> FreeBytes(const std::string& path);
 
 // Removes a file, or a directory with all in it. OK if there is none. Does

@@ -130,8 +130,10 @@ class Tensor:
         self.dtype = decoder.u8()
         self.shape = decoder.ints(decoder.u8())
         for name in self.key:
-            check(1 <= len(name) <= 1024 and name not in (b".", b".."), "T5")
-            check(all(0x20 < c < 0x7f and c != ord("/") for c in name), "T5")
+            check(len(name) <= 1024 and all(0x20 < c < 0x7f for c in name),
+                  "T5")
+            check(not {b"", b".", b".."} & set(name.split(b"/")), "T5")
+        check(b"/" not in self.key[1], "T5: role")
         check(self.dtype < len(DTYPES), f"T7: dtype {self.dtype}")
         self.dtype_name, self.item_bytes = DTYPES[self.dtype]
         check(len(self.shape) <= 32, "L1: ndim")

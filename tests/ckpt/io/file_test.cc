@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <limits>
 
 #include "ckpt/core/coding.h"
 #include "ckpt/io/system_calls.h"
@@ -96,6 +97,19 @@ TEST(FreeBytes, IsKnownForADirectoryAndNotForNone) {
   EXPECT_GT(free_bytes, 0);
   EXPECT_THAT(FreeBytes(JoinPath(dir.path(), "none")),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("none")));
+}
+
+TEST(FreeBytes, HasNoLimitWhereNoBlocksAreCounted) {
+  class Uncounted : public SystemCalls {
+   public:
+    int StatVfs(const std::string&, struct statvfs* info) override {
+      *info = {};
+      return 0;
+    }
+  };
+  Uncounted calls;
+  const ScopedSystemCalls scope(calls);
+  EXPECT_EQ(FreeBytes("any").value(), std::numeric_limits<int64_t>::max());
 }
 
 TEST(MakeDirectories, MakesWhatIsMissingAndAcceptsWhatIsThere) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "ckpt/io/file.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "tests/ckpt/sample.h"
@@ -45,13 +46,14 @@ class ReshardTest : public ::testing::Test {
 
 TEST(CheckJsonDepth, CountsBracketsOutsideOfStrings) {
   const auto nested = [](int depth) {
-    return std::string(depth, '[') + std::string(depth, ']');
+    return absl::StrCat(std::string(depth, '['), std::string(depth, ']'));
   };
   EXPECT_OK(CheckJsonDepth(nested(kMaxJsonDepth)));
   EXPECT_THAT(CheckJsonDepth(nested(kMaxJsonDepth + 1)),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr(std::to_string(kMaxJsonDepth))));
-  EXPECT_OK(CheckJsonDepth("\"" + nested(1000) + R"(\" [[[" [1])"));
+  EXPECT_OK(CheckJsonDepth(
+      absl::StrCat("\"", nested(1000), R"(\" [[[" [1])"))));
   std::string many = "[";
   for (int i = 0; i < 1000; ++i) many += "{},";
   EXPECT_OK(CheckJsonDepth(many + "1]"));
