@@ -52,8 +52,7 @@ TEST(CheckJsonDepth, CountsBracketsOutsideOfStrings) {
   EXPECT_THAT(CheckJsonDepth(nested(kMaxJsonDepth + 1)),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr(std::to_string(kMaxJsonDepth))));
-  EXPECT_OK(CheckJsonDepth(
-      absl::StrCat("\"", nested(1000), R"(\" [[[" [1])"))));
+  EXPECT_OK(CheckJsonDepth(absl::StrCat("\"", nested(1000), R"(\" [[[" [1])")));
   std::string many = "[";
   for (int i = 0; i < 1000; ++i) many += "{},";
   EXPECT_OK(CheckJsonDepth(many + "1]"));
