@@ -370,7 +370,6 @@ absl::Status LinkFile(const std::string& from, const std::string& to) {
 absl::StatusOr<int64_t> FreeBytes(const std::string& path) {
   struct statvfs info;
   if (System().StatVfs(path, &info) != 0) return SystemError("look at", path);
-  // Some file systems count no blocks, and have no limit that they tell.
   if (info.f_blocks == 0) return std::numeric_limits<int64_t>::max();
   return static_cast<int64_t>(info.f_bavail * info.f_frsize);
 }
