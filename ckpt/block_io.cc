@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "ckpt/codec/shuffle_zstd.h"
 #include "ckpt/core/status_macros.h"
+#include "ckpt/io/aligned_buffer.h"
 
 namespace shardshift::ckpt {
 namespace {

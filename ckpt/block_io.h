@@ -9,7 +9,6 @@
 
 #include "absl/status/statusor.h"
 #include "ckpt/format/table.h"
-#include "ckpt/io/aligned_buffer.h"
 #include "ckpt/io/file.h"
 
 namespace shardshift::ckpt {

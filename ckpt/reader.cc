@@ -13,7 +13,7 @@
 #include "ckpt/core/coding.h"
 #include "ckpt/core/convert.h"
 #include "ckpt/core/status_macros.h"
-#include "ckpt/core/streaming_copy.h"
+#include "ckpt/io/aligned_buffer.h"
 #include "ckpt/io/worker_pool.h"
 #include "ckpt/run_dir.h"
 
@@ -140,20 +140,20 @@ absl::Status CheckConversions(const Table& table,
 // Copies from `values`, those of a block.
 void CopyPiece(const PieceCopy& copy, DType dtype,
                std::span<const std::byte> values) {
-  constexpr size_t kMinStreamedBytes = 4096;
+  const auto& [read, piece, common, offset] = copy;
   const int64_t src_size = ItemSize(dtype);
-  const DType as = copy.read->as.value_or(dtype);
-  ForEachRunPair(copy.piece, copy.read->dst_box, copy.common,
+  const std::byte* src = values.data() + offset * src_size;
+  const DType as = read->as.value_or(dtype);
+  if (as == dtype) {
+    CopyBox(src, piece, read->dst, read->dst_box, common, src_size);
+    return;
+  }
+  const int64_t dst_size = ItemSize(as);
+  std::byte* dst = read->dst;
+  ForEachRunPair(piece, read->dst_box, common,
                  [&](int64_t src_offset, int64_t dst_offset, int64_t count) {
-                   const auto src =
-                       values.subspan((copy.offset + src_offset) * src_size)
-                           .first(static_cast<size_t>(count * src_size));
-                   std::byte* dst = copy.read->dst + dst_offset * ItemSize(as);
-                   if (as == dtype && src.size() >= kMinStreamedBytes) {
-                     StreamingCopy(src, {dst, src.size()});
-                   } else {
-                     ConvertValues(dtype, src.data(), as, dst, count);
-                   }
+                   ConvertValues(dtype, src + src_offset * src_size, as,
+                                 dst + dst_offset * dst_size, count);
                  });
 }
 

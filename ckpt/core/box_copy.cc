@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ckpt/core/streaming_copy.h"
+
 namespace shardshift::ckpt {
 namespace {
 
@@ -89,11 +91,17 @@ void ForEachRun(const Box& box, const Box& what,
 
 void CopyBox(const std::byte* src, const Box& src_box, std::byte* dst,
              const Box& dst_box, const Box& what, int64_t item_size) {
+  constexpr size_t kMinStreamedBytes = 4096;
   ForEachRunPair(src_box, dst_box, what,
                  [&](int64_t src_offset, int64_t dst_offset, int64_t count) {
-                   std::memcpy(dst + dst_offset * item_size,
-                               src + src_offset * item_size,
-                               static_cast<size_t>(count * item_size));
+                   const auto size = static_cast<size_t>(count * item_size);
+                   const std::byte* from = src + src_offset * item_size;
+                   std::byte* to = dst + dst_offset * item_size;
+                   if (size >= kMinStreamedBytes) {
+                     StreamingCopy({from, size}, {to, size});
+                   } else {
+                     std::memcpy(to, from, size);
+                   }
                  });
 }
 

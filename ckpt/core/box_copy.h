@@ -36,6 +36,7 @@ void ForEachRun(const Box& box, const Box& what,
 
 // Copies the elements of `what` from `src`, the dense image of src_box, to
 // `dst`, the dense image of dst_box. Other elements of `dst` are untouched.
+// Runs of 4 KiB and more go past the cache (StreamingCopy).
 // REQUIRES: as ForEachRunPair; src and dst do not overlap.
 void CopyBox(const std::byte* src, const Box& src_box, std::byte* dst,
              const Box& dst_box, const Box& what, int64_t item_size);
