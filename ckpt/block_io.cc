@@ -38,6 +38,36 @@ std::string Place(const File& file, const Table& table,
                       stored.offset_bytes, " of the file");
 }
 
+// A piece and the place where it is read to stay in a core's cache from the
+// disk's copy over the checksum to the last use. A multiple of every item size
+// and of direct blocks.
+constexpr int64_t kPieceBytes = int64_t{1} << 20;
+
+// Reads a block as it is stored, the piece at `offset` into place(offset,
+// size), and shows each to `visit` before the block's checksum is known.
+absl::Status ReadPieces(
+    const File& file, const Table& table, const Fragment& fragment,
+    int64_t block,
+    absl::FunctionRef<std::span<std::byte>(int64_t offset, int64_t size)> place,
+    absl::FunctionRef<void(int64_t offset, std::span<const std::byte> bytes)>
+        visit) {
+  const Block& stored = fragment.blocks[block];
+  Checksum64Stream checksum;
+  for (int64_t offset = 0; offset < stored.stored_bytes;
+       offset += kPieceBytes) {
+    const std::span<std::byte> bytes =
+        place(offset, std::min(kPieceBytes, stored.stored_bytes - offset));
+    SS_RETURN_IF_ERROR(
+        Annotate(file.ReadAt(stored.offset_bytes + offset, bytes),
+                 Describe(table, fragment)));
+    checksum.Update(bytes);
+    visit(offset, bytes);
+  }
+  if (checksum.Digest() == stored.checksum) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(Place(file, table, fragment, block), ": checksum differs"));
+}
+
 }  // namespace
 
 ElementRange BlockElements(const Table& table, const Fragment& fragment,
@@ -51,13 +81,15 @@ ElementRange BlockElements(const Table& table, const Fragment& fragment,
 absl::StatusOr<std::span<const std::byte>> ReadStoredBlock(
     const File& file, const Table& table, const Fragment& fragment,
     int64_t block, std::span<std::byte> buffer) {
-  const Block& stored = fragment.blocks[block];
-  const auto bytes = buffer.first(static_cast<size_t>(stored.stored_bytes));
-  SS_RETURN_IF_ERROR(Annotate(file.ReadAt(stored.offset_bytes, bytes),
-                              Describe(table, fragment)));
-  if (Checksum64(bytes) == stored.checksum) return bytes;
-  return absl::DataLossError(
-      absl::StrCat(Place(file, table, fragment, block), ": checksum differs"));
+  const auto stored_bytes =
+      static_cast<size_t>(fragment.blocks[block].stored_bytes);
+  SS_RETURN_IF_ERROR(ReadPieces(
+      file, table, fragment, block,
+      [buffer](int64_t offset, int64_t size) {
+        return buffer.subspan(offset, size);
+      },
+      [](int64_t, std::span<const std::byte>) {}));
+  return buffer.first(stored_bytes);
 }
 
 absl::StatusOr<std::span<const std::byte>> ReadBlock(
@@ -69,6 +101,29 @@ absl::StatusOr<std::span<const std::byte>> ReadBlock(
   bytes = Decompress(table, fragment, block, buffer);
   if (bytes.ok()) return bytes;
   return Annotate(bytes.status(), Place(file, table, fragment, block));
+}
+
+absl::Status StreamBlock(
+    const File& file, const Table& table, const Fragment& fragment,
+    int64_t block, std::span<std::byte> buffer,
+    absl::FunctionRef<void(ElementRange elements,
+                           std::span<const std::byte> values)>
+        visit) {
+  const ElementRange elements = BlockElements(table, fragment, block);
+  if (fragment.codec != Codec::kNone) {
+    SS_ASSIGN_OR_RETURN(const auto values,
+                        ReadBlock(file, table, fragment, block, buffer));
+    visit(elements, values);
+    return absl::OkStatus();
+  }
+  const int64_t item_size = ItemSize(table.tensors[fragment.tensor].dtype);
+  return ReadPieces(
+      file, table, fragment, block,
+      [buffer](int64_t, int64_t size) { return buffer.first(size); },
+      [&](int64_t offset, std::span<const std::byte> values) {
+        const int64_t begin = elements.begin + offset / item_size;
+        visit({begin, begin + std::ssize(values) / item_size}, values);
+      });
 }
 
 }  // namespace shardshift::ckpt

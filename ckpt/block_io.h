@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <span>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ckpt/format/table.h"
 #include "ckpt/io/file.h"
@@ -34,6 +36,16 @@ absl::StatusOr<std::span<const std::byte>> ReadStoredBlock(
 absl::StatusOr<std::span<const std::byte>> ReadBlock(
     const File& file, const Table& table, const Fragment& fragment,
     int64_t block, std::span<std::byte> buffer);
+
+// The same for a reader that wants the values once: gives them to `visit` in
+// order, each piece while it is in the processor's cache. Only the status
+// vouches for what `visit` saw.
+absl::Status StreamBlock(
+    const File& file, const Table& table, const Fragment& fragment,
+    int64_t block, std::span<std::byte> buffer,
+    absl::FunctionRef<void(ElementRange elements,
+                           std::span<const std::byte> values)>
+        visit);
 
 }  // namespace shardshift::ckpt
 

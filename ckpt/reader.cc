@@ -19,11 +19,10 @@
 
 namespace shardshift::ckpt {
 
-struct PieceCopy {
-  const FragmentRead* read;
-  Box piece;  // of the fragment, dense in the block
-  Box common;
-  int64_t offset;  // of the piece in the block, in elements
+struct BlockUse {
+  int64_t fragment;
+  int64_t block;
+  int64_t read;  // index of the FragmentRead
 };
 
 namespace {
@@ -56,13 +55,6 @@ absl::Status CheckNoPartMissing(const std::string& directory,
       absl::StrCat(directory, " lacks ", missing.size(), " of ", parts.size(),
                    " parts: ", absl::StrJoin(missing, ", ")));
 }
-
-// A block that some reads want.
-struct BlockUse {
-  int64_t fragment;
-  int64_t block;
-  int64_t read;  // index of one of them
-};
 
 // The blocks from the first to the last element of each read, those of one
 // fragment after each other.
@@ -108,12 +100,19 @@ std::vector<std::span<const BlockUse>> GroupByBlock(
   return groups;
 }
 
-// Empty if the reads pass the block over, as those of columns may.
-std::vector<PieceCopy> PieceCopies(const Table& table,
+// What a read wants of some elements of a block.
+struct PieceCopy {
+  const FragmentRead* read;
+  Box piece;  // of the fragment, dense in those values
+  Box common;
+  int64_t offset;  // of the piece in the values it is copied from, in elements
+};
+
+// What `uses`, all of one block, want of some of its elements. Empty if they
+// pass them over, as those of columns may.
+std::vector<PieceCopy> PieceCopies(const Fragment& fragment, ElementRange range,
                                    std::span<const BlockUse> uses,
                                    std::span<const FragmentRead> reads) {
-  const Fragment& fragment = table.fragments[uses.front().fragment];
-  const ElementRange range = BlockElements(table, fragment, uses.front().block);
   std::vector<PieceCopy> copies;
   int64_t offset = 0;
   for (const Box& piece : RowMajorRange(fragment.box, range.begin, range.end)) {
@@ -137,7 +136,6 @@ absl::Status CheckConversions(const Table& table,
   return absl::OkStatus();
 }
 
-// Copies from `values`, those of a block.
 void CopyPiece(const PieceCopy& copy, DType dtype,
                std::span<const std::byte> values) {
   const auto& [read, piece, common, offset] = copy;
@@ -295,18 +293,19 @@ absl::Status Reader::Read(std::span<const FragmentRead> reads) const {
   const std::vector<BlockUse> uses = BlockUses(table_, reads);
   const auto groups = GroupByBlock(uses);
   return WorkerPool::Default().Run(
-      static_cast<int64_t>(groups.size()), [&](int64_t g) {
-        const BlockUse& use = groups[g].front();
-        return ReadPieces(table_.fragments[use.fragment], use.block,
-                          PieceCopies(table_, groups[g], reads));
-      });
+      static_cast<int64_t>(groups.size()),
+      [&](int64_t g) { return ReadUses(groups[g], reads); });
 }
 
-absl::Status Reader::ReadPieces(const Fragment& fragment, int64_t block,
-                                std::span<const PieceCopy> copies) const {
-  if (copies.empty()) return absl::OkStatus();
+absl::Status Reader::ReadUses(std::span<const BlockUse> uses,
+                              std::span<const FragmentRead> reads) const {
+  const int64_t block = uses.front().block;
+  const Fragment& fragment = table_.fragments[uses.front().fragment];
   const DType dtype = table_.tensors[fragment.tensor].dtype;
   const ElementRange elements = BlockElements(table_, fragment, block);
+  const std::vector<PieceCopy> copies =
+      PieceCopies(fragment, elements, uses, reads);
+  if (copies.empty()) return absl::OkStatus();
   SS_ASSIGN_OR_RETURN(const std::shared_ptr<const File> file,
                       PartFile(fragment.part));
   if (fragment.codec == Codec::kNone) {
@@ -317,10 +316,14 @@ absl::Status Reader::ReadPieces(const Fragment& fragment, int64_t block,
     }
   }
   SS_ASSIGN_OR_RETURN(StagingBuffer buffer, StagingBuffer::Take());
-  SS_ASSIGN_OR_RETURN(const auto values, ReadBlock(*file, table_, fragment,
-                                                   block, buffer.bytes()));
-  for (const PieceCopy& copy : copies) CopyPiece(copy, dtype, values);
-  return absl::OkStatus();
+  return StreamBlock(
+      *file, table_, fragment, block, buffer.bytes(),
+      [&](ElementRange range, std::span<const std::byte> values) {
+        for (const PieceCopy& copy :
+             PieceCopies(fragment, range, uses, reads)) {
+          CopyPiece(copy, dtype, values);
+        }
+      });
 }
 
 absl::Status Reader::ReadTensor(int64_t tensor, const Box& what, std::byte* dst,

@@ -43,8 +43,8 @@ struct FragmentRead {
   std::optional<DType> as = std::nullopt;
 };
 
-// One piece of a block that a read wants.
-struct PieceCopy;
+// A block that a read wants.
+struct BlockUse;
 
 // Keeps a shared lock on its directory, so that nobody deletes it. Const
 // methods may be called from several threads at once.
@@ -92,8 +92,9 @@ class Reader {
   Reader(File lock, Table table, int64_t total_bytes);
 
   absl::StatusOr<std::shared_ptr<const File>> PartFile(int64_t part) const;
-  absl::Status ReadPieces(const Fragment& fragment, int64_t block,
-                          std::span<const PieceCopy> copies) const;
+  // Of one block.
+  absl::Status ReadUses(std::span<const BlockUse> uses,
+                        std::span<const FragmentRead> reads) const;
 
   File lock_;
   std::string directory_;

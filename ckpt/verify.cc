@@ -53,12 +53,13 @@ struct PayloadBlock {
     absl::StatusOr<StagingBuffer> buffer = StagingBuffer::Take();
     status = buffer.status();
     if (!status.ok()) return;
-    const auto values = ReadBlock(file, table, in, block, buffer->bytes());
-    status = values.status();
-    if (!status.ok()) return;
     BoxFingerprint sum(FingerprintKey(tensor.name, tensor.role, tensor.dtype),
                        tensor.dtype, tensor.shape, in.box, block * kBlockBytes);
-    sum.Update(*values);
+    status =
+        StreamBlock(file, table, in, block, buffer->bytes(),
+                    [&sum](ElementRange, std::span<const std::byte> values) {
+                      sum.Update(values);
+                    });
     fingerprint = sum.fingerprint();
   }
 };
