@@ -63,9 +63,7 @@ absl::Status ReadPieces(
     checksum.Update(bytes);
     visit(offset, bytes);
   }
-  if (checksum.Digest() == stored.checksum) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrCat(Place(file, table, fragment, block), ": checksum differs"));
+  return CheckBlock(file, table, fragment, block, checksum.Digest());
 }
 
 }  // namespace
@@ -76,6 +74,14 @@ ElementRange BlockElements(const Table& table, const Fragment& fragment,
       kBlockBytes / ItemSize(table.tensors[fragment.tensor].dtype);
   const int64_t begin = block * per_block;
   return {begin, std::min(begin + per_block, NumElements(fragment.box))};
+}
+
+absl::Status CheckBlock(const File& file, const Table& table,
+                        const Fragment& fragment, int64_t block,
+                        uint64_t checksum) {
+  if (checksum == fragment.blocks[block].checksum) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(Place(file, table, fragment, block), ": checksum differs"));
 }
 
 absl::StatusOr<std::span<const std::byte>> ReadStoredBlock(

@@ -24,6 +24,12 @@ struct ElementRange {
 ElementRange BlockElements(const Table& table, const Fragment& fragment,
                            int64_t block);
 
+// Compares the checksum of a block as it is stored.
+// Errors: DataLoss, naming file, tensor and offset.
+absl::Status CheckBlock(const File& file, const Table& table,
+                        const Fragment& fragment, int64_t block,
+                        uint64_t checksum);
+
 // Reads a block from its part file, as it is stored there, and verifies it.
 // Gives its bytes, which lie in `buffer`, at the front.
 // REQUIRES: `buffer` has room for the block as stored, and for its values.

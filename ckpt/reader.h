@@ -76,6 +76,9 @@ class Reader {
     return first_fragment_[tensor];
   }
 
+  // A part file, opened once and kept, with others, for a while.
+  absl::StatusOr<std::shared_ptr<const File>> PartFile(int64_t part) const;
+
   // Does all of `reads`, on the default pool. Of the files it fetches the
   // blocks that they touch, each once, ascending; a block that goes to one
   // run of memory as AllocatePages() gives it, without a copy. After an error
@@ -91,7 +94,6 @@ class Reader {
  private:
   Reader(File lock, Table table, int64_t total_bytes);
 
-  absl::StatusOr<std::shared_ptr<const File>> PartFile(int64_t part) const;
   // Of one block.
   absl::Status ReadUses(std::span<const BlockUse> uses,
                         std::span<const FragmentRead> reads) const;

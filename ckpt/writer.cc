@@ -126,31 +126,24 @@ absl::StatusOr<std::unique_ptr<PartWriter>> PartWriter::Create(
                      std::move(table_index)));
 }
 
-absl::Status PartWriter::WriteBlock(int64_t fragment, int64_t block,
-                                    std::span<const std::byte> bytes) {
-  Fragment& target = table_.fragments[table_index_[fragment]];
-  const Tensor& tensor = table_.tensors[target.tensor];
-  if (block >= static_cast<int64_t>(target.blocks.size())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(Describe(table_, target), " has ", target.blocks.size(),
-                     " blocks, not one of number ", block));
-  }
-  const int64_t begin = block * kBlockBytes;
-  const int64_t expected =
-      std::min(kBlockBytes, FragmentBytes(table_, target) - begin);
-  if (static_cast<int64_t>(bytes.size()) != expected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(Describe(table_, target), " block ", block, ": ",
-                     bytes.size(), " bytes, expected ", expected));
-  }
-  BoxFingerprint fingerprint(keys_[fragment], tensor.dtype, tensor.shape,
-                             target.box, begin);
-  SS_ASSIGN_OR_RETURN(
-      const uint64_t checksum,
-      target.codec == Codec::kNone
-          ? WritePlain(target.blocks[block], bytes, fingerprint)
-          : WriteCompressed(fragment, block, bytes, fingerprint));
+int64_t PartWriter::BlockBytes(int64_t fragment, int64_t block) const {
+  const Fragment& target = table_.fragments[table_index_[fragment]];
+  return std::min(kBlockBytes,
+                  FragmentBytes(table_, target) - block * kBlockBytes);
+}
 
+BoxFingerprint PartWriter::StartFingerprint(int64_t fragment,
+                                            int64_t block) const {
+  const Fragment& target = table_.fragments[table_index_[fragment]];
+  const Tensor& tensor = table_.tensors[target.tensor];
+  return {keys_[fragment], tensor.dtype, tensor.shape, target.box,
+          block * kBlockBytes};
+}
+
+absl::Status PartWriter::Record(int64_t fragment, int64_t block,
+                                uint64_t checksum,
+                                const Fingerprint& fingerprint) {
+  Fragment& target = table_.fragments[table_index_[fragment]];
   const std::lock_guard lock(mutex_);
   if (is_written_[fragment][block]) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -159,8 +152,31 @@ absl::Status PartWriter::WriteBlock(int64_t fragment, int64_t block,
   is_written_[fragment][block] = true;
   --blocks_left_;
   target.blocks[block].checksum = checksum;
-  target.fingerprint += fingerprint.fingerprint();
+  target.fingerprint += fingerprint;
   return absl::OkStatus();
+}
+
+absl::Status PartWriter::WriteBlock(int64_t fragment, int64_t block,
+                                    std::span<const std::byte> bytes) {
+  const Fragment& target = table_.fragments[table_index_[fragment]];
+  if (block >= static_cast<int64_t>(target.blocks.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Describe(table_, target), " has ", target.blocks.size(),
+                     " blocks, not one of number ", block));
+  }
+  const int64_t expected = BlockBytes(fragment, block);
+  if (static_cast<int64_t>(bytes.size()) != expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Describe(table_, target), " block ", block, ": ",
+                     bytes.size(), " bytes, expected ", expected));
+  }
+  BoxFingerprint fingerprint = StartFingerprint(fragment, block);
+  SS_ASSIGN_OR_RETURN(
+      const uint64_t checksum,
+      target.codec == Codec::kNone
+          ? WritePlain(target.blocks[block], bytes, fingerprint)
+          : WriteCompressed(fragment, block, bytes, fingerprint));
+  return Record(fragment, block, checksum, fingerprint.fingerprint());
 }
 
 absl::StatusOr<uint64_t> PartWriter::WritePlain(
@@ -252,6 +268,47 @@ absl::Status PartWriter::WriteFragments(
       static_cast<int64_t>(tasks.size()), [&](int64_t t) {
         return WriteBlock(tasks[t].fragment, tasks[t].block, tasks[t].bytes);
       });
+}
+
+BlockStream::BlockStream(PartWriter& writer, int64_t fragment, int64_t block,
+                         std::span<std::byte> buffer)
+    : writer_(writer),
+      fragment_(fragment),
+      block_(block),
+      buffer_(buffer),
+      has_codec_(writer.table_.fragments[writer.table_index_[fragment]].codec !=
+                 Codec::kNone),
+      num_bytes_(writer.BlockBytes(fragment, block)),
+      fingerprint_(writer.StartFingerprint(fragment, block)) {}
+
+std::span<std::byte> BlockStream::room() const {
+  const auto rest = buffer_.subspan(num_held_);
+  return rest.first(std::min<size_t>(rest.size(), num_bytes_ - num_done_));
+}
+
+absl::Status BlockStream::Advance(int64_t num_bytes) {
+  const auto bytes = buffer_.subspan(num_held_, num_bytes);
+  num_held_ += num_bytes;
+  num_done_ += num_bytes;
+  if (!has_codec_) {
+    checksum_.Update(bytes);
+    fingerprint_.Update(bytes);
+  }
+  if (is_complete() || num_held_ == std::ssize(buffer_)) return Flush();
+  return absl::OkStatus();
+}
+
+absl::Status BlockStream::Flush() {
+  const auto held = buffer_.first(std::exchange(num_held_, 0));
+  if (has_codec_) return writer_.WriteBlock(fragment_, block_, held);
+  const Fragment& fragment =
+      writer_.table_.fragments[writer_.table_index_[fragment_]];
+  SS_RETURN_IF_ERROR(writer_.file_.WriteAt(
+      fragment.blocks[block_].offset_bytes + num_done_ - std::ssize(held),
+      held));
+  if (!is_complete()) return absl::OkStatus();
+  return writer_.Record(fragment_, block_, checksum_.Digest(),
+                        fingerprint_.fingerprint());
 }
 
 absl::StatusOr<PartReceipt> PartWriter::Close() {

@@ -52,6 +52,8 @@ struct PartReceipt {
   Table table;  // the part's own
 };
 
+class BlockStream;
+
 // Writes one part file. Distinct writers are independent.
 class PartWriter {
  public:
@@ -89,8 +91,14 @@ class PartWriter {
   absl::StatusOr<PartReceipt> Close();
 
  private:
+  friend class BlockStream;
   PartWriter(int64_t part, File file, PartLayout layout, Table table,
              std::vector<int64_t> table_index);
+
+  int64_t BlockBytes(int64_t fragment, int64_t block) const;
+  BoxFingerprint StartFingerprint(int64_t fragment, int64_t block) const;
+  absl::Status Record(int64_t fragment, int64_t block, uint64_t checksum,
+                      const Fingerprint& fingerprint);
 
   // Both write `bytes` as block `block` of the fragment, add them to
   // `fingerprint` and give the checksum of what is stored.
@@ -118,6 +126,39 @@ class PartWriter {
   std::condition_variable turn_passed_;
   int64_t next_turn_ = 0;
   bool has_failed_ = false;  // a block with a codec, so that no other may come
+};
+
+// A block of a part that comes from front to back, in pieces; a buffer smaller
+// than the block is enough for one without a codec. One thread at a time.
+class BlockStream {
+ public:
+  // `buffer`, of AllocatePages() and whole pages, is lent for as long as the
+  // stream lives. REQUIRES: there is such a block; `writer` outlives the
+  // stream; with a codec `buffer` has room for the whole block.
+  BlockStream(PartWriter& writer, int64_t fragment, int64_t block,
+              std::span<std::byte> buffer);
+
+  // Where the next bytes go, no more than the block lacks.
+  std::span<std::byte> room() const;
+
+  // The first `num_bytes` of room() are there. Errors: as WriteBlock.
+  absl::Status Advance(int64_t num_bytes);
+
+  bool is_complete() const { return num_done_ == num_bytes_; }
+
+ private:
+  absl::Status Flush();
+
+  PartWriter& writer_;
+  int64_t fragment_;
+  int64_t block_;
+  std::span<std::byte> buffer_;
+  bool has_codec_;
+  int64_t num_bytes_;     // of the block
+  int64_t num_done_ = 0;  // that came
+  int64_t num_held_ = 0;  // the last of them, at the front of buffer_
+  Checksum64Stream checksum_;
+  BoxFingerprint fingerprint_;
 };
 
 // Creates RUN/step-N.partial, empty, and RUN itself if need be; gives its

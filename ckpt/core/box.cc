@@ -134,6 +134,33 @@ std::vector<Box> RowMajorRange(const Box& box, int64_t begin, int64_t end) {
   return boxes;
 }
 
+int64_t ElementsBefore(const Shape& shape, const Box& box, int64_t index) {
+  if (index >= NumElements(shape)) return NumElements(box);
+  int64_t before = 0;
+  int64_t stride = NumElements(shape);  // of a dim, in the tensor
+  int64_t inner = NumElements(box);     // elements of the box at one index
+  for (size_t d = 0; d < shape.size() && inner > 0; ++d) {
+    stride /= shape[d];
+    inner /= box.extent[d];
+    const int64_t at = index / stride - box.start[d];
+    index %= stride;
+    before += std::clamp<int64_t>(at, 0, box.extent[d]) * inner;
+    if (at < 0 || at >= box.extent[d]) break;
+  }
+  return before;
+}
+
+int64_t RowMajorIndex(const Shape& shape, const Box& box, int64_t position) {
+  int64_t index = 0;
+  int64_t stride = 1;
+  for (size_t d = shape.size(); d-- > 0;) {
+    index += (box.start[d] + position % box.extent[d]) * stride;
+    position /= box.extent[d];
+    stride *= shape[d];
+  }
+  return index;
+}
+
 std::string ToString(const Box& box) {
   std::string text = "[";
   for (size_t d = 0; d < box.start.size(); ++d) {

@@ -66,6 +66,15 @@ RowMajorPositions RowMajorBounds(const Box& box, const Box& what);
 // range is empty. REQUIRES: 0 <= begin, end <= NumElements(box).
 std::vector<Box> RowMajorRange(const Box& box, int64_t begin, int64_t end);
 
+// How many elements of `box` come before index `index` of the row-major order
+// of `shape`, in which the box lies. As `index` grows, every box of a tensor is
+// passed in its own order. REQUIRES: 0 <= index <= NumElements(shape).
+int64_t ElementsBefore(const Shape& shape, const Box& box, int64_t index);
+
+// The index in the row-major order of `shape` of element `position` of `box`.
+// REQUIRES: 0 <= position < NumElements(box).
+int64_t RowMajorIndex(const Shape& shape, const Box& box, int64_t position);
+
 // "[0:4,8:16]"; "[]" for 0-d.
 std::string ToString(const Box& box);
 

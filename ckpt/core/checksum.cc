@@ -63,6 +63,9 @@ Checksum64Stream::Checksum64Stream() : state_(std::make_unique<State>()) {
   XXH3_64bits_reset(&state_->xxh);
 }
 Checksum64Stream::~Checksum64Stream() = default;
+Checksum64Stream::Checksum64Stream(Checksum64Stream&&) noexcept = default;
+Checksum64Stream& Checksum64Stream::operator=(Checksum64Stream&&) noexcept =
+    default;
 
 void Checksum64Stream::Update(std::span<const std::byte> bytes) {
   XXH3_64bits_update(&state_->xxh, bytes.data(), bytes.size());

@@ -58,8 +58,8 @@ class Checksum64Stream {
  public:
   Checksum64Stream();
   ~Checksum64Stream();
-  Checksum64Stream(const Checksum64Stream&) = delete;
-  Checksum64Stream& operator=(const Checksum64Stream&) = delete;
+  Checksum64Stream(Checksum64Stream&&) noexcept;
+  Checksum64Stream& operator=(Checksum64Stream&&) noexcept;
 
   void Update(std::span<const std::byte> bytes);
   uint64_t Digest() const;

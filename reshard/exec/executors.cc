@@ -18,21 +18,6 @@ namespace {
 // Trained parameters are stored as fp32.
 constexpr int64_t kItemBytes = sizeof(float);
 
-std::vector<ckpt::FragmentSpec> FragmentSpecs(
-    const std::vector<LogicalTensor>& tensors,
-    std::span<const WriteItem> items) {
-  std::vector<ckpt::FragmentSpec> specs;
-  specs.reserve(items.size());
-  for (const WriteItem& item : items) {
-    specs.push_back({.tensor = tensors[item.tensor].name,
-                     .role = kOptimizerRoles[item.role],
-                     .dtype = ckpt::DType::kF32,
-                     .shape = tensors[item.tensor].shape,
-                     .box = item.box});
-  }
-  return specs;
-}
-
 std::span<const std::byte> Bytes(const float* data, int64_t count) {
   return std::as_bytes(std::span(data, static_cast<size_t>(count)));
 }
@@ -159,6 +144,21 @@ class PartStream {
 };
 
 }  // namespace
+
+std::vector<ckpt::FragmentSpec> FragmentSpecs(
+    const std::vector<LogicalTensor>& tensors,
+    std::span<const WriteItem> items) {
+  std::vector<ckpt::FragmentSpec> specs;
+  specs.reserve(items.size());
+  for (const WriteItem& item : items) {
+    specs.push_back({.tensor = tensors[item.tensor].name,
+                     .role = kOptimizerRoles[item.role],
+                     .dtype = ckpt::DType::kF32,
+                     .shape = tensors[item.tensor].shape,
+                     .box = item.box});
+  }
+  return specs;
+}
 
 absl::Status AppendReads(const ckpt::Reader& reader, int64_t tensor,
                          std::span<const BoxBuffer> buffers,

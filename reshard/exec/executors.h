@@ -48,6 +48,10 @@ std::vector<std::span<const std::byte>> ImagesOf(
     std::span<const WriteItem> items, std::span<const Piece> pieces,
     absl::FunctionRef<const float*(const Piece&, int64_t role)> memory);
 
+std::vector<ckpt::FragmentSpec> FragmentSpecs(
+    const std::vector<LogicalTensor>& tensors,
+    std::span<const WriteItem> items);
+
 // Memory to files: writes part `part` of a checkpoint with the given items,
 // whose images are images[i]. nullopt if there are no items: empty parts are
 // not written.

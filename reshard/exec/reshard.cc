@@ -2,7 +2,9 @@
 #include "reshard/exec/reshard.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
@@ -13,6 +15,7 @@
 #include "ckpt/run_dir.h"
 #include "ckpt/writer.h"
 #include "reshard/exec/checkpoint_state.h"
+#include "reshard/exec/copy_files.h"
 #include "reshard/exec/executors.h"
 #include "reshard/layout/write_assignment.h"
 
@@ -110,6 +113,37 @@ absl::Status CompareFingerprints(const ckpt::Table& a, const ckpt::Table& b) {
       absl::StrCat(of_a.size(), " tensors became ", of_b.size()));
 }
 
+struct CopyPlan {
+  std::vector<TargetPart> parts;
+  std::vector<TensorCopy> tensors;
+};
+
+// What CopyFiles has to do for the items of each part. Tensors come in the
+// order of the model, which is that of the fragments in every part.
+absl::StatusOr<CopyPlan> PlanCopy(
+    const ckpt::Reader& source, const std::vector<LogicalTensor>& tensors,
+    const std::vector<std::vector<WriteItem>>& items) {
+  CopyPlan plan;
+  std::map<std::pair<int64_t, int64_t>, TensorCopy> copies;
+  for (size_t rank = 0; rank < items.size(); ++rank) {
+    if (items[rank].empty()) continue;
+    const auto part = std::ssize(plan.parts);
+    plan.parts.push_back(
+        {static_cast<int64_t>(rank), FragmentSpecs(tensors, items[rank])});
+    for (int64_t i = 0; i < std::ssize(items[rank]); ++i) {
+      const WriteItem& item = items[rank][i];
+      copies[{item.tensor, item.role}].targets.push_back({part, i});
+    }
+  }
+  for (auto& [key, copy] : copies) {
+    SS_ASSIGN_OR_RETURN(copy.source,
+                        source.FindTensor(tensors[key.first].name,
+                                          kOptimizerRoles[key.second]));
+    plan.tensors.push_back(std::move(copy));
+  }
+  return plan;
+}
+
 class Resharder {
  public:
   Resharder(const ckpt::Reader& source, CheckpointState state,
@@ -140,37 +174,23 @@ class Resharder {
   }
 
  private:
-  // Fills pieces of the copy from the source.
-  absl::Status ReadPieces(std::span<const ItemPiece> pieces) {
-    std::vector<ckpt::FragmentRead> reads;
-    int64_t bytes = 0;
-    for (const ItemPiece& piece : pieces) {
-      SS_ASSIGN_OR_RETURN(
-          const int64_t tensor,
-          source_.FindTensor(tensors_[piece.item->tensor].name,
-                             kOptimizerRoles[piece.item->role]));
-      const BoxBuffer buffer{piece.box,
-                             reinterpret_cast<std::byte*>(piece.image)};
-      SS_RETURN_IF_ERROR(AppendReads(source_, tensor, {&buffer, 1}, reads));
-      bytes += ckpt::NumElements(piece.box) * int64_t{sizeof(float)};
-    }
-    SS_RETURN_IF_ERROR(source_.Read(reads));
-    done_ += bytes;
-    options_.progress(done_, report_.payload_bytes);
-    return absl::OkStatus();
-  }
-
   absl::Status WriteStep(const std::string& run_dir) {
     SS_ASSIGN_OR_RETURN(const std::string step_dir,
                         ckpt::BeginCheckpoint(run_dir, source_.step()));
     const ckpt::CheckpointId id = {source_.step(), source_.state()};
     SS_ASSIGN_OR_RETURN(
-        const std::vector<ckpt::PartReceipt> receipts,
-        WriteParts(step_dir, id, tensors_, AssignWriters(state_.model, layout_),
-                   options_.slab_bytes, options_.codec,
-                   [this](std::span<const ItemPiece> pieces) {
-                     return ReadPieces(pieces);
-                   }));
+        const CopyPlan plan,
+        PlanCopy(source_, tensors_, AssignWriters(state_.model, layout_)));
+    const auto progress = [this](int64_t done_bytes) {
+      options_.progress(done_bytes, report_.payload_bytes);
+    };
+    SS_ASSIGN_OR_RETURN(
+        const CopiedFiles copied,
+        CopyFiles(source_, plan.parts, plan.tensors, step_dir, id,
+                  {.memory_bytes = options_.memory_bytes,
+                   .codec = options_.codec,
+                   .progress = progress}));
+    const std::vector<ckpt::PartReceipt>& receipts = copied.receipts;
     report_.parts = static_cast<int64_t>(receipts.size());
     state_.record["layout"] = ToJson(layout_);
     return ckpt::CommitCheckpoint(run_dir, id, receipts,
@@ -184,7 +204,6 @@ class Resharder {
   const Layout layout_;
   const ReshardOptions& options_;
   ReshardReport report_;
-  int64_t done_ = 0;
 };
 
 std::string ParentDirectory(const std::string& path) {

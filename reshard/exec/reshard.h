@@ -17,11 +17,11 @@
 namespace shardshift::reshard {
 
 struct ReshardOptions {
-  // Half of the staging memory, at least ckpt::kBlockBytes; a few checksum
-  // blocks and the tables come on top.
-  int64_t slab_bytes = int64_t{32} << 20;
+  // Of what is under way; tables, and blocks of a codec, come on top.
+  int64_t memory_bytes = int64_t{64} << 20;
   ckpt::Codec codec = ckpt::Codec::kNone;  // of the copy
-  // Called now and then with payload bytes read so far, and their total.
+  // Called now and then, on another thread, with payload bytes written so far,
+  // and their total.
   absl::FunctionRef<void(int64_t done, int64_t total)> progress =
       [](int64_t, int64_t) {};
 };

@@ -117,6 +117,31 @@ TEST(RowMajorRange, GivesFewBoxesThatAreTheRangeInOrder) {
   }
 }
 
+TEST(ElementsBefore, CountsWhatARowMajorWalkHasPassed) {
+  for (const Shape& shape : {Shape{}, Shape{7}, Shape{4, 5}, Shape{3, 1, 4, 2},
+                             Shape{0, 3}, Shape{2, 0}}) {
+    std::mt19937 random(3);
+    for (int i = 0; i < 50; ++i) {
+      Box box = WholeBox(shape);
+      for (size_t d = 0; d < shape.size(); ++d) {
+        const auto extent = static_cast<uint64_t>(shape[d]);
+        box.start[d] = static_cast<int64_t>(random() % (extent + 1));
+        const auto room = static_cast<uint64_t>(shape[d] - box.start[d]);
+        box.extent[d] = static_cast<int64_t>(random() % (room + 1));
+      }
+      int64_t passed = 0;
+      for (int64_t index = 0; index < NumElements(shape); ++index) {
+        EXPECT_EQ(ElementsBefore(shape, box, index), passed);
+        const Box here = RowMajorRange(WholeBox(shape), index, index + 1)[0];
+        if (!Intersect(here, box)) continue;
+        EXPECT_EQ(RowMajorIndex(shape, box, passed), index);
+        ++passed;
+      }
+      EXPECT_EQ(ElementsBefore(shape, box, NumElements(shape)), passed);
+    }
+  }
+}
+
 TEST(RowMajorRange, CutsAMatrixIntoTailRowsAndHead) {
   EXPECT_THAT(RowMajorRange({{2, 0}, {5, 10}}, 7, 33),
               ElementsAre(Box{{2, 7}, {1, 3}}, Box{{3, 0}, {2, 10}},

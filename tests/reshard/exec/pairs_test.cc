@@ -30,10 +30,10 @@ class Pair {
                const Layout& layout) {
     ASSERT_OK_AND_ASSIGN(const auto source,
                          ckpt::Reader::Open(StepOf(Path(from))));
-    const int64_t slab_bytes = Uniform(random_, 16, 256) << 10;
+    const int64_t memory_bytes = Uniform(random_, 64, 1024) << 10;
     ASSERT_OK_AND_ASSIGN(const ReshardReport report,
                          ReshardCheckpoint(*source, Path(to), layout,
-                                           {.slab_bytes = slab_bytes}));
+                                           {.memory_bytes = memory_bytes}));
     EXPECT_OK(report.proof);
     const std::string direct = to + "-direct";
     ASSERT_OK(WriteSynth(Path(direct), model_, layout));

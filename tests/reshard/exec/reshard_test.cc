@@ -35,9 +35,9 @@ class ReshardTest : public ::testing::Test {
 
   absl::StatusOr<ReshardReport> Run(const std::string& name,
                                     const Layout& layout = kTo,
-                                    int64_t slab_bytes = 1 << 20) {
+                                    int64_t memory_bytes = 1 << 20) {
     return ReshardCheckpoint(*source_, Path(name), layout,
-                             {.slab_bytes = slab_bytes});
+                             {.memory_bytes = memory_bytes});
   }
 
   const ckpt::TempDir directory_;
@@ -124,7 +124,7 @@ TEST_F(ReshardTest, ProgressRisesToTheTotal) {
   ASSERT_OK_AND_ASSIGN(
       const ReshardReport report,
       ReshardCheckpoint(*source_, Path("out"), kTo,
-                        {.slab_bytes = 16 << 10, .progress = watch}));
+                        {.memory_bytes = 64 << 10, .progress = watch}));
   EXPECT_EQ(last, last_total);
   EXPECT_EQ(last_total, report.payload_bytes);
 }
