@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,10 +16,16 @@
 #include "reshard/exec/reshard.h"
 #include "tools/cli.h"
 #include "tools/progress_bar.h"
+#include "tools/reshard_dry_run.h"
 #include "tools/run_flags.h"
 
 namespace shardshift {
 namespace {
+
+constexpr uint64_t kDefaultMemoryLimit = uint64_t{128} << 20;
+constexpr uint64_t kMinMemoryLimit = uint64_t{72} << 20;
+// Blocks of a codec, buffers of the disk's, the checkpoint's tables.
+constexpr int64_t kMemoryBesidesBands = int64_t{64} << 20;
 
 struct ReshardFlags {
   std::string source;
@@ -27,7 +34,15 @@ struct ReshardFlags {
   ckpt::Codec codec = ckpt::Codec::kNone;
   bool sequence_parallel = false;
   bool json = false;
+  bool dry_run = false;
+  uint64_t memory_limit = kDefaultMemoryLimit;
 };
+
+reshard::ReshardOptions OptionsOf(const ReshardFlags& flags) {
+  return {.memory_bytes =
+              static_cast<int64_t>(flags.memory_limit) - kMemoryBesidesBands,
+          .codec = flags.codec};
+}
 
 void PrintReport(const reshard::ReshardReport& report, double seconds,
                  const ReshardFlags& flags) {
@@ -66,15 +81,30 @@ absl::StatusOr<int> RunReshard(const ReshardFlags& flags) {
   SS_ASSIGN_OR_RETURN(const ckpt::ResolvedCheckpoint found,
                       ckpt::ResolveCheckpoint(flags.source));
   if (!found.note.empty()) std::cerr << found.note << std::endl;
+  if (flags.dry_run) {
+    SS_ASSIGN_OR_RETURN(
+        const reshard::DryRunReport report,
+        reshard::DryRun(*found.reader, ApplyLayout(flags.layout, {}),
+                        OptionsOf(flags)));
+    const ckpt::Table& table = found.reader->table();
+    std::cout << (flags.json
+                      ? DryRunJson(report, kMemoryBesidesBands, table).dump() +
+                            "\n"
+                      : DryRunText(report, kMemoryBesidesBands, table));
+    return kExitDone;
+  }
   const absl::Time begin = absl::Now();
   absl::StatusOr<reshard::ReshardReport> report = [&] {
     ProgressBar bar;
     const auto show = [&bar](int64_t done, int64_t total) {
       bar.Show(done, total);
     };
+    const reshard::ReshardOptions options = OptionsOf(flags);
     return reshard::ReshardCheckpoint(*found.reader, flags.destination,
                                       ApplyLayout(flags.layout, {}),
-                                      {.codec = flags.codec, .progress = show});
+                                      {.memory_bytes = options.memory_bytes,
+                                       .codec = options.codec,
+                                       .progress = show});
   }();
   SS_RETURN_IF_ERROR(report.status());
   if (!report->replaced_leftover.empty()) {
@@ -108,6 +138,17 @@ int main(int argc, char** argv) {
   app->add_flag("--sequence-parallel", flags.sequence_parallel,
                 "accepted; checkpoints do not depend on it")
       ->group("Layout");
+  app->add_flag("--dry-run", flags.dry_run,
+                "check and plan, write nothing: bytes, memory, time, and what "
+                "is cut most");
+  app->add_option("--memory-limit", flags.memory_limit,
+                  "memory to take, the program itself apart (128MiB); less is "
+                  "slower")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->check(CLI::Range(shardshift::kMinMemoryLimit, uint64_t{1} << 40)
+                  .description(""))
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->type_name("SIZE");
   app->add_flag("--json", flags.json, "report as one JSON object");
   return shardshift::RunCli(*app, argc, argv,
                             [&flags] { return RunReshard(flags); });

@@ -66,6 +66,7 @@ class BandPlan {
   // How many targets have begun and not ended, at most, as bands pass.
   int64_t MaxOpenTargets() const;
 
+  int64_t num_copies() const { return std::ssize(copies_); }
   const ckpt::Shape& shape() const { return shape_; }
   std::span<const ckpt::Box> sources() const { return sources_; }
   std::span<const ckpt::Box> targets() const { return targets_; }

@@ -20,8 +20,6 @@
 namespace shardshift::reshard {
 namespace {
 
-constexpr int64_t kPage = ckpt::kDirectBlockBytes;
-
 // Less is not worth a band at the end of a slab.
 constexpr int64_t kMinBandBytes = int64_t{256} << 10;
 
@@ -33,26 +31,14 @@ constexpr int64_t kMinBufferBytes = int64_t{64} << 10;
 // ahead of the next.
 constexpr int64_t kNumSlabs = 4;
 
+// Threads that write at a time, about.
+constexpr int64_t kTasksAtWork = 4;
+
 // A part while it is written.
 struct OpenPart {
   std::unique_ptr<ckpt::PartWriter> writer;
   int64_t fragments_left = 0;
 };
-
-// The pages around bytes of a fragment.
-Range PagesAround(const Range& bytes) {
-  return {bytes.begin / kPage * kPage, ckpt::RoundUpToDirectBlock(bytes.end)};
-}
-
-int64_t PagesOf(const Band& band, int64_t item_size) {
-  int64_t num_bytes = 0;
-  for (const FragmentRange& source : band.sources) {
-    num_bytes += PagesAround({source.elements.begin * item_size,
-                              source.elements.end * item_size})
-                     .size();
-  }
-  return num_bytes;
-}
 
 class FileCopier {
  public:
@@ -89,7 +75,54 @@ class FileCopier {
     return result;
   }
 
+  // Instead of Run().
+  absl::StatusOr<CopyCosts> Costs() {
+    CopyCosts costs;
+    int64_t most_targets = 1;
+    for (const TensorCopy& copy : tensors_) {
+      SS_ASSIGN_OR_RETURN(const auto state, StateOf(copy));
+      most_targets = std::max(most_targets, state->plan.MaxOpenTargets());
+      costs.tensors.push_back(CostOf(copy, *state));
+      costs.read_bytes += costs.tensors.back().read_bytes;
+    }
+    // Besides the open targets' those of the tasks at work.
+    costs.memory_bytes =
+        kNumSlabs * SlabBytes() +
+        (most_targets + kTasksAtWork) * BufferBytes(most_targets);
+    return costs;
+  }
+
  private:
+  int64_t SlabBytes() const {
+    return std::max(ckpt::kDirectBlockBytes,
+                    options_.memory_bytes * 3 / 4 / kNumSlabs);
+  }
+
+  int64_t BufferBytes(int64_t most_targets) const {
+    if (options_.codec != ckpt::Codec::kNone) return ckpt::kBlockBytes;
+    const int64_t share =
+        options_.memory_bytes / 4 / (most_targets + kTasksAtWork);
+    return std::clamp(share / kMinBufferBytes * kMinBufferBytes,
+                      kMinBufferBytes, kMaxBufferBytes);
+  }
+
+  TensorCost CostOf(const TensorCopy& copy, const TensorState& state) const {
+    TensorCost cost = {.source = copy.source,
+                       .sources = std::ssize(state.plan.sources()),
+                       .targets = std::ssize(state.plan.targets()),
+                       .copies = state.plan.num_copies()};
+    for (const ckpt::Box& box : state.plan.targets()) {
+      cost.payload_bytes += ckpt::NumElements(box) * state.to_bytes();
+    }
+    const int64_t num_elements = ckpt::NumElements(state.plan.shape());
+    for (int64_t begin = state.plan.NextWanted(0); begin < num_elements;) {
+      const Band band = FittingBand(state, begin, SlabBytes());
+      cost.read_bytes += BytesInSlab(band, state.from_bytes());
+      begin = state.plan.NextWanted(band.elements.end);
+    }
+    return cost;
+  }
+
   absl::Status Prepare() {
     int64_t most_targets = 1;
     for (const TensorCopy& copy : tensors_) {
@@ -99,17 +132,10 @@ class FileCopier {
     for (size_t p = 0; p < parts_.size(); ++p) {
       open_parts_[p].fragments_left = std::ssize(parts_[p].specs);
     }
-    const int64_t quarter = options_.memory_bytes / 4;
-    const int64_t buffer_bytes =
-        options_.codec == ckpt::Codec::kNone
-            ? std::clamp(
-                  quarter / most_targets / kMinBufferBytes * kMinBufferBytes,
-                  kMinBufferBytes, kMaxBufferBytes)
-            : ckpt::kBlockBytes;
-    arena_.emplace(buffer_bytes);
+    arena_.emplace(BufferBytes(most_targets));
     for (Slab& slab : slabs_) {
-      SS_ASSIGN_OR_RETURN(slab.memory, ckpt::AlignedBuffer::Allocate(std::max(
-                                           kPage, 3 * quarter / kNumSlabs)));
+      SS_ASSIGN_OR_RETURN(slab.memory,
+                          ckpt::AlignedBuffer::Allocate(SlabBytes()));
     }
     return absl::OkStatus();
   }
@@ -193,7 +219,7 @@ class FileCopier {
     const int64_t item_size = state.from_bytes();
     int64_t max_elements = room / item_size;
     Band band = state.plan.BandFrom(begin, max_elements);
-    while (PagesOf(band, item_size) > room) {
+    while (BytesInSlab(band, item_size) > room) {
       max_elements -= max_elements / 16 + 1;
       band = state.plan.BandFrom(begin, max_elements);
     }
@@ -260,9 +286,10 @@ class FileCopier {
       }
       const int64_t block_end = block_begin + open->reader.num_bytes();
       const int64_t end = std::min(bytes.end, block_end);
-      slab.reads.push_back(
-          {open, begin - block_begin, end - block_begin,
-           memory.subspan(begin / kPage * kPage - pages.begin)});
+      slab.reads.push_back({open, begin - block_begin, end - block_begin,
+                            memory.subspan(begin / ckpt::kDirectBlockBytes *
+                                               ckpt::kDirectBlockBytes -
+                                           pages.begin)});
       if (end == block_end) open.reset();
       begin = end;
     }
@@ -325,8 +352,8 @@ class FileCopier {
   const ckpt::Reader& source_;
   const std::vector<TargetPart>& parts_;
   const std::vector<TensorCopy>& tensors_;
-  const std::string& directory_;
-  const ckpt::CheckpointId& id_;
+  const std::string directory_;
+  const ckpt::CheckpointId id_;
   const CopyFilesOptions& options_;
 
   std::vector<OpenPart> open_parts_;  // by part
@@ -340,6 +367,13 @@ class FileCopier {
 };
 
 }  // namespace
+
+absl::StatusOr<CopyCosts> CostOfCopies(const ckpt::Reader& source,
+                                       const std::vector<TargetPart>& parts,
+                                       const std::vector<TensorCopy>& tensors,
+                                       const CopyFilesOptions& options) {
+  return FileCopier(source, parts, tensors, "", {}, options).Costs();
+}
 
 absl::StatusOr<CopiedFiles> CopyFiles(const ckpt::Reader& source,
                                       const std::vector<TargetPart>& parts,

@@ -56,6 +56,28 @@ struct CopiedFiles {
   std::vector<ckpt::Fingerprint> fingerprints;
 };
 
+struct TensorCost {
+  int64_t source = 0;   // index into the tensors of the source's table
+  int64_t sources = 0;  // fragments
+  int64_t targets = 0;
+  int64_t copies = 0;  // boxes that go from one to another
+  int64_t payload_bytes = 0;
+  int64_t read_bytes = 0;
+};
+
+struct CopyCosts {
+  int64_t read_bytes = 0;           // pages around what is wanted
+  int64_t memory_bytes = 0;         // bands and buffers, at most
+  std::vector<TensorCost> tensors;  // in the given order
+};
+
+// What CopyFiles would do, without reading or writing payload.
+// Errors: as CopyFiles, but for the disk's.
+absl::StatusOr<CopyCosts> CostOfCopies(const ckpt::Reader& source,
+                                       const std::vector<TargetPart>& parts,
+                                       const std::vector<TensorCopy>& tensors,
+                                       const CopyFilesOptions& options);
+
 // Writes `parts` into `directory`, whose specs are those that `tensors` name,
 // each once. Tensors are taken in the given order. The bytes depend on source,
 // parts and codec alone.

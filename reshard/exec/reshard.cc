@@ -2,7 +2,6 @@
 #include "reshard/exec/reshard.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -16,7 +15,7 @@
 #include "ckpt/writer.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/exec/copy_files.h"
-#include "reshard/exec/executors.h"
+#include "reshard/exec/copy_plan.h"
 #include "reshard/layout/write_assignment.h"
 
 namespace shardshift::reshard {
@@ -113,37 +112,6 @@ absl::Status CompareFingerprints(const ckpt::Table& a, const ckpt::Table& b) {
       absl::StrCat(of_a.size(), " tensors became ", of_b.size()));
 }
 
-struct CopyPlan {
-  std::vector<TargetPart> parts;
-  std::vector<TensorCopy> tensors;
-};
-
-// What CopyFiles has to do for the items of each part. Tensors come in the
-// order of the model, which is that of the fragments in every part.
-absl::StatusOr<CopyPlan> PlanCopy(
-    const ckpt::Reader& source, const std::vector<LogicalTensor>& tensors,
-    const std::vector<std::vector<WriteItem>>& items) {
-  CopyPlan plan;
-  std::map<std::pair<int64_t, int64_t>, TensorCopy> copies;
-  for (size_t rank = 0; rank < items.size(); ++rank) {
-    if (items[rank].empty()) continue;
-    const auto part = std::ssize(plan.parts);
-    plan.parts.push_back(
-        {static_cast<int64_t>(rank), FragmentSpecs(tensors, items[rank])});
-    for (int64_t i = 0; i < std::ssize(items[rank]); ++i) {
-      const WriteItem& item = items[rank][i];
-      copies[{item.tensor, item.role}].targets.push_back({part, i});
-    }
-  }
-  for (auto& [key, copy] : copies) {
-    SS_ASSIGN_OR_RETURN(copy.source,
-                        source.FindTensor(tensors[key.first].name,
-                                          kOptimizerRoles[key.second]));
-    plan.tensors.push_back(std::move(copy));
-  }
-  return plan;
-}
-
 class Resharder {
  public:
   Resharder(const ckpt::Reader& source, CheckpointState state,
@@ -156,9 +124,7 @@ class Resharder {
 
   absl::StatusOr<ReshardReport> Run(const std::string& run_dir) {
     SS_RETURN_IF_ERROR(CheckTensors(source_, tensors_));
-    for (const ckpt::Fragment& fragment : source_.table().fragments) {
-      report_.payload_bytes += FragmentBytes(source_.table(), fragment);
-    }
+    report_.payload_bytes = PayloadBytes(source_);
     report_.step = source_.step();
     report_.from = state_.layout;
     report_.to = layout_;
@@ -213,6 +179,29 @@ std::string ParentDirectory(const std::string& path) {
 }
 
 }  // namespace
+
+absl::StatusOr<DryRunReport> DryRun(const ckpt::Reader& source,
+                                    const Layout& layout,
+                                    const ReshardOptions& options) {
+  SS_ASSIGN_OR_RETURN(const CheckpointState state, ReadState(source));
+  SS_RETURN_IF_ERROR(Validate(state.model, layout));
+  const std::vector<LogicalTensor> tensors = LogicalTensors(state.model);
+  SS_RETURN_IF_ERROR(CheckTensors(source, tensors));
+  SS_ASSIGN_OR_RETURN(
+      const CopyPlan plan,
+      PlanCopy(source, tensors, AssignWriters(state.model, layout)));
+  DryRunReport report = {.step = source.step(),
+                         .from = state.layout,
+                         .to = layout,
+                         .parts = std::ssize(plan.parts),
+                         .payload_bytes = PayloadBytes(source)};
+  SS_ASSIGN_OR_RETURN(report.costs,
+                      CostOfCopies(source, plan.parts, plan.tensors,
+                                   {.memory_bytes = options.memory_bytes,
+                                    .codec = options.codec}));
+  SS_ASSIGN_OR_RETURN(report.read_bytes_per_s, ProbeReads(source));
+  return report;
+}
 
 absl::StatusOr<ReshardReport> ReshardCheckpoint(const ckpt::Reader& source,
                                                 const std::string& destination,

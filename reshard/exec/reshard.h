@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ckpt/reader.h"
+#include "reshard/exec/copy_files.h"
 #include "reshard/layout/layout.h"
 
 namespace shardshift::reshard {
@@ -41,6 +42,23 @@ struct ReshardReport {
   absl::Status proof;
   std::string replaced_leftover;  // an earlier DST.partial of ours, or empty
 };
+
+// What ReshardCheckpoint would do.
+struct DryRunReport {
+  int64_t step = 0;
+  std::optional<Layout> from;
+  Layout to;
+  int64_t parts = 0;
+  int64_t payload_bytes = 0;  // to be written
+  CopyCosts costs;
+  double read_bytes_per_s = 0;  // of the disk, now; 0 if it cannot be told
+};
+
+// Checks and plans everything, writes nothing.
+// Errors: as ReshardCheckpoint, but for the destination's.
+absl::StatusOr<DryRunReport> DryRun(const ckpt::Reader& source,
+                                    const Layout& layout,
+                                    const ReshardOptions& options);
 
 // Writes `destination`, a run directory with the one step of `source`, laid
 // out for `layout`. It grows in destination.partial and is renamed at the end;

@@ -11,6 +11,8 @@
 namespace shardshift::reshard {
 namespace {
 
+constexpr int64_t kPage = ckpt::kDirectBlockBytes;
+
 // Gathered, then summed: as much as stays in a core's cache in between.
 constexpr int64_t kGatherBytes = int64_t{128} << 10;
 
@@ -63,6 +65,20 @@ absl::Status WritePiece(const WriteTask& task, BufferArena& arena) {
 }
 
 }  // namespace
+
+Range PagesAround(const Range& bytes) {
+  return {bytes.begin / kPage * kPage, ckpt::RoundUpToDirectBlock(bytes.end)};
+}
+
+int64_t BytesInSlab(const Band& band, int64_t item_size) {
+  int64_t num_bytes = 0;
+  for (const FragmentRange& source : band.sources) {
+    num_bytes += PagesAround({source.elements.begin * item_size,
+                              source.elements.end * item_size})
+                     .size();
+  }
+  return num_bytes;
+}
 
 void Slab::Clear() {
   used_bytes = written_bytes = 0;

@@ -96,6 +96,12 @@ struct Slab {
   void Clear();
 };
 
+// The pages around bytes of a fragment, in bytes.
+Range PagesAround(const Range& bytes);
+
+// What the sources of a band take in a slab.
+int64_t BytesInSlab(const Band& band, int64_t item_size);
+
 // Both use the default pool. Errors: DataLoss naming file, tensor and offset;
 // as PartWriter.
 absl::Status ReadSlab(const Slab& slab);

@@ -240,5 +240,60 @@ class ReshardTest(unittest.TestCase):
         self.assertEqual(os.listdir(self.directory), ["source"])
 
 
+class DryRunTest(unittest.TestCase):
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.source = os.path.join(self.directory, "source")
+        self.target = os.path.join(self.directory, "target")
+        subprocess.run([CKPT, "synth", self.source, *GPT, *LAYOUTS[1]],
+                       check=True)
+
+    def run_reshard(self, *flags):
+        return subprocess.run([RESHARD, self.source, self.target, *flags],
+                              capture_output=True, text=True)
+
+    def test_tells_what_would_be_done_and_writes_nothing(self):
+        run = self.run_reshard("--dry-run", "--json", "--tp", "2")
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        plan = json.loads(run.stdout)
+        self.assertEqual(os.listdir(self.directory), ["source"])
+        self.assertEqual(plan["to"]["tensor_model_parallel_size"], 2)
+        self.assertGreaterEqual(plan["bytes_read"], plan["bytes"])
+        self.assertLessEqual(len(plan["tensors"]), 10)
+        run = self.run_reshard("--json", "--tp", "2")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        done = json.loads(run.stdout)
+        self.assertEqual((done["bytes"], done["parts"]),
+                         (plan["bytes"], plan["parts"]))
+
+    def test_prints_a_table_for_people(self):
+        run = self.run_reshard("--dry-run")
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        self.assertIn("to write", run.stdout)
+        self.assertIn("embedding.word.weight", run.stdout)
+
+    def test_refuses_what_the_run_would_refuse(self):
+        run = self.run_reshard("--dry-run", "--tp", "3")
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("--num-attention-heads 4", run.stderr)
+
+    def test_a_memory_limit_does_not_change_a_byte(self):
+        self.assertEqual(self.run_reshard("--tp", "2").returncode, 0)
+        other = self.target + "-other"
+        run = subprocess.run([RESHARD, self.source, other, "--tp", "2",
+                              "--memory-limit", "72MiB"])
+        self.assertEqual(run.returncode, 0)
+        run = subprocess.run(["diff", "-r", self.target, other])
+        self.assertEqual(run.returncode, 0)
+
+    def test_refuses_a_memory_limit_that_is_none(self):
+        for limit in ("1MiB", "lots", "-5"):
+            run = self.run_reshard("--memory-limit", limit)
+            self.assertEqual(run.returncode, 2, limit)
+            self.assertIn("--memory-limit", run.stderr)
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])
