@@ -7,6 +7,7 @@
 #include "ckpt/io/file.h"
 #include "ckpt/run_dir.h"
 #include "reshard/exec/synth.h"
+#include "reshard/layout/rank_state.h"
 #include "tests/ckpt/sample.h"
 
 namespace shardshift::reshard {
@@ -79,6 +80,14 @@ Layout RandomLayout(const ModelConfig& model, std::mt19937& random) {
               .distributed_optimizer = Uniform(random, 0, 2) > 0};
   } while (layout.world_size() > 16 || !Validate(model, layout).ok());
   return layout;
+}
+
+std::vector<Parameter> LocalParameters(const ModelConfig& model,
+                                       const Layout& layout,
+                                       int64_t tensor_rank, int64_t stage) {
+  const int64_t rank =
+      RankOf(layout, RankCoordinates{.tensor = tensor_rank, .pipeline = stage});
+  return MakeRankState(model, layout, rank).buffers.front().parameters;
 }
 
 ckpt::Box RandomBox(int64_t max_ndim, std::mt19937& random) {

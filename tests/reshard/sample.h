@@ -33,6 +33,11 @@ ModelConfig RandomModel(std::mt19937& random);
 // A layout of at most 16 ranks that the model can have.
 Layout RandomLayout(const ModelConfig& model, std::mt19937& random);
 
+// The parameters of a rank with a plain layout: one buffer a rank.
+std::vector<Parameter> LocalParameters(const ModelConfig& model,
+                                       const Layout& layout,
+                                       int64_t tensor_rank, int64_t stage);
+
 // A box of up to `max_ndim` dims away from the origin, not empty.
 ckpt::Box RandomBox(int64_t max_ndim, std::mt19937& random);
 

@@ -12,10 +12,11 @@
 namespace shardshift {
 namespace {
 
-RunFlags Parse(std::vector<std::string> arguments) {
+RunFlags Parse(std::vector<std::string> arguments,
+               FlagScope scope = FlagScope::kTrain) {
   RunFlags flags;
   const std::unique_ptr<CLI::App> app = MakeCli("program", "For a test.");
-  AddRunFlags(*app, flags);
+  AddRunFlags(*app, flags, scope);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 wants it so
   app->parse(arguments);
   return flags;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "reshard/layout/stages.h"
 #include "tests/reshard/sample.h"
 #include "tests/testutil/status_matchers.h"
 
@@ -95,11 +96,14 @@ TEST(LayersOfStage, HandsOutEveryLayerOnceInOrder) {
   }
 }
 
-struct Refusal {
-  ModelConfig model;
-  Layout layout;
-  std::vector<std::string> words;
-};
+void ExpectRefused(const ModelConfig& model, const Layout& layout,
+                   const std::vector<std::string>& words) {
+  const absl::Status status = Validate(model, layout);
+  for (const std::string& word : words) {
+    EXPECT_THAT(status,
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(word)));
+  }
+}
 
 // LlamaModel with other heads, groups and feed-forward width.
 ModelConfig Widths(int64_t heads, int64_t groups, int64_t ffn,
@@ -122,29 +126,20 @@ TEST(ValidateLayout, NamesTheFlagAndTheNumbersThatDoNotFit) {
   const std::string tp = "--tensor-model-parallel-size";
   const std::string pp = "--pipeline-model-parallel-size";
   const Layout tp3 = {.tensor = 3};
-  const std::vector<Refusal> refusals = {
-      {GptModel(), {.tensor = 0}, {tp + " is 0"}},
-      {GptModel(), {.pipeline = -1}, {pp + " is -1"}},
-      {GptModel(), {.data = 0}, {"--data-parallel-size is 0"}},
-      {GptModel(), {.data = (1 << 20) + 1}, {"--data-parallel-size"}},
-      {GptModel(),
-       {.tensor = 2, .data = 1 << 20},
-       {"2097152 ranks", "TP2 PP1 DP1048576"}},
-      {GptModel(), tp3, {"--num-attention-heads 4", tp + " 3"}},
-      {Widths(12, 2, 24), tp3, {"--num-query-groups 2", tp + " 3"}},
-      {Widths(6, 3, 23), tp3, {"--ffn-hidden-size 23", tp + " 3"}},
-      {Widths(6, 3, 24, 265), tp3, {"padded vocabulary size 265", tp + " 3"}},
-      {Layers(30), {.pipeline = 4}, {"--num-layers 30", pp + " 4"}},
-      {Layers(5), {.pipeline = 2}, {"--num-layers 5", pp + " 2"}},
-      {Layers(2), {.pipeline = 4}, {"--num-layers 2", pp + " 4"}},
-  };
-  for (const Refusal& refusal : refusals) {
-    const absl::Status status = Validate(refusal.model, refusal.layout);
-    for (const std::string& word : refusal.words) {
-      EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
-                                   HasSubstr(word)));
-    }
-  }
+  ExpectRefused(GptModel(), {.tensor = 0}, {tp + " is 0"});
+  ExpectRefused(GptModel(), {.pipeline = -1}, {pp + " is -1"});
+  ExpectRefused(GptModel(), {.data = 0}, {"--data-parallel-size is 0"});
+  ExpectRefused(GptModel(), {.data = (1 << 20) + 1}, {"--data-parallel-size"});
+  ExpectRefused(GptModel(), {.tensor = 2, .data = 1 << 20},
+                {"2097152 ranks", "TP2 PP1 DP1048576"});
+  ExpectRefused(GptModel(), tp3, {"--num-attention-heads 4", tp + " 3"});
+  ExpectRefused(Widths(12, 2, 24), tp3, {"--num-query-groups 2", tp + " 3"});
+  ExpectRefused(Widths(6, 3, 23), tp3, {"--ffn-hidden-size 23", tp + " 3"});
+  ExpectRefused(Widths(6, 3, 24, 265), tp3,
+                {"padded vocabulary size 265", tp + " 3"});
+  ExpectRefused(Layers(30), {.pipeline = 4}, {"--num-layers 30", pp + " 4"});
+  ExpectRefused(Layers(5), {.pipeline = 2}, {"--num-layers 5", pp + " 2"});
+  ExpectRefused(Layers(2), {.pipeline = 4}, {"--num-layers 2", pp + " 4"});
 }
 
 TEST(ValidateLayout, RefusesFusedRowsThatDoNotSplitEvenly) {

@@ -77,7 +77,7 @@ TEST(ModelConfigJson, RefusesUnknownNames) {
 
 TEST(ModelConfigJson, RefusesAKeyItDoesNotKnow) {
   nlohmann::json json = ToJson(GptModel());
-  json["num_experts"] = 8;
+  json["num_memories"] = 8;
   EXPECT_THAT(ModelFromJson(json), StatusIs(absl::StatusCode::kDataLoss,
                                             HasSubstr("another version")));
 }
