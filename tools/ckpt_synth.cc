@@ -68,7 +68,7 @@ void AddSynth(CLI::App& app, Action& action) {
       ->check(IntIn(0, std::numeric_limits<int32_t>::max()))
       ->type_name("N");
   AddCodecFlag(*command, flags->codec);
-  AddRunFlags(*command, flags->run);
+  AddRunFlags(*command, flags->run, FlagScope::kCheckpoints);
   command->callback(
       [flags, &action] { action = [flags] { return Synth(*flags); }; });
 }

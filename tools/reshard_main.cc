@@ -133,7 +133,8 @@ int main(int argc, char** argv) {
                   "run directory to make; must not exist")
       ->required()
       ->type_name("DST");
-  shardshift::AddLayoutFlags(*app, flags.layout);
+  shardshift::AddLayoutFlags(*app, flags.layout,
+                             shardshift::FlagScope::kCheckpoints);
   shardshift::AddCodecFlag(*app, flags.codec);
   app->add_flag("--sequence-parallel", flags.sequence_parallel,
                 "accepted; checkpoints do not depend on it")

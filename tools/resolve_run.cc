@@ -137,6 +137,17 @@ void SetModel(const ModelFlags& flags, reshard::ModelConfig& model,
   overlay.Set("--rotary-base", flags.rotary_base, model.rotary_base, never);
   overlay.Set("--untie-embeddings-and-output-weights", flags.untie_embeddings,
               model.untie_embeddings_and_output_weights, never);
+  overlay.Set("--qk-layernorm", flags.qk_layernorm, model.qk_layernorm, never);
+  overlay.Set("--num-experts", flags.num_experts, model.num_experts, never);
+  overlay.Set("--moe-ffn-hidden-size", flags.moe_ffn_hidden_size,
+              model.moe_ffn_hidden_size, never);
+  overlay.Set("--moe-router-topk", flags.moe_router_topk, model.moe_router_topk,
+              never);
+  overlay.Set("--moe-shared-expert-intermediate-size",
+              flags.moe_shared_expert_intermediate_size,
+              model.moe_shared_expert_intermediate_size, never);
+  overlay.Set("--moe-shared-expert-gate", flags.moe_shared_expert_gate,
+              model.moe_shared_expert_gate, never);
 }
 
 std::optional<int64_t> InSamples(const std::optional<int64_t>& iterations,
@@ -199,6 +210,9 @@ void FillModelDefaults(const ModelFlags& flags, int64_t seq_length,
         model.swiglu ? std::max(kMultiple, 8 * model.hidden_size / 3 /
                                                kMultiple * kMultiple)
                      : 4 * model.hidden_size;
+  }
+  if (model.has_experts() && model.moe_ffn_hidden_size == 0) {
+    model.moe_ffn_hidden_size = model.ffn_hidden_size;
   }
   if (model.kv_channels == 0) {
     model.kv_channels = model.hidden_size / model.num_attention_heads;
@@ -268,6 +282,8 @@ absl::StatusOr<ResolvedRun> ResolveResumedRun(const RunFlags& flags,
   ResolvedRun run;
   trainer::RunConfig& config = run.config;
   config = checkpoint.run.config;
+  SS_RETURN_IF_ERROR(trainer::CheckTrainable(
+      config.model, checkpoint.layout.value_or(reshard::Layout())));
   SS_RETURN_IF_ERROR(Require("--micro-batch-size",
                              checkpoint.micro_batch_size.has_value() ||
                                  flags.micro_batch_size.has_value(),

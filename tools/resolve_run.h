@@ -36,7 +36,8 @@ struct CheckpointRun {
 absl::StatusOr<ResolvedRun> ResolveNewRun(const RunFlags& flags);
 
 // A resumed run: flags, then the checkpoint.
-// Errors: InvalidArgument for a flag that contradicts what a run must keep
+// Errors: Unimplemented for a model or layout that the trainer cannot run;
+// InvalidArgument for a flag that contradicts what a run must keep
 // (model, sequence length, seed), or its schedule without
 // --override-opt-param-scheduler; as above.
 absl::StatusOr<ResolvedRun> ResolveResumedRun(const RunFlags& flags,

@@ -2,8 +2,10 @@
 #include "tools/run_flags.h"
 
 #include <limits>
-#include <vector>
+#include <utility>
 
+#include "absl/status/statusor.h"
+#include "reshard/layout/stages.h"
 #include "tools/cli.h"
 
 namespace shardshift {
@@ -51,6 +53,24 @@ class FlagGroup {
   CLI::App& app_;
   const char* name_;
 };
+
+void AddMixtureFlags(CLI::App& app, ModelFlags& flags) {
+  FlagGroup group(app, "Model");
+  group.Switch("--qk-layernorm,!--no-qk-layernorm", flags.qk_layernorm,
+               "norms of query and key heads");
+  group.Int("--num-experts", flags.num_experts, 1,
+            "experts of each layer, in place of its feed-forward block (none)");
+  group.Int("--moe-ffn-hidden-size", flags.moe_ffn_hidden_size, 1,
+            "width of an expert (--ffn-hidden-size)");
+  group.Int("--moe-router-topk", flags.moe_router_topk, 1,
+            "experts a token goes to (2)");
+  group.Int("--moe-shared-expert-intermediate-size",
+            flags.moe_shared_expert_intermediate_size, 1,
+            "width of an expert that all tokens go to (none)");
+  group.Switch("--moe-shared-expert-gate,!--no-moe-shared-expert-gate",
+               flags.moe_shared_expert_gate,
+               "weigh the output of the shared expert");
+}
 
 void AddModelFlags(CLI::App& app, ModelFlags& flags) {
   FlagGroup group(app, "Model");
@@ -124,6 +144,48 @@ void AddOptimizerFlags(CLI::App& app, RunFlags& flags) {
       ->group("Optimizer and schedule");
 }
 
+void AddExpertFlags(CLI::App& app, LayoutFlags& flags) {
+  FlagGroup group(app, "Layout");
+  group.Int("--expert-model-parallel-size,--ep", flags.expert, 1,
+            "ranks that the experts of a layer are handed out to (1)");
+  group.Int("--expert-tensor-parallel-size,--etp", flags.expert_tensor, 1,
+            "ranks that each expert is cut over "
+            "(--tensor-model-parallel-size)");
+}
+
+void AddStageFlags(CLI::App& app, LayoutFlags& flags) {
+  FlagGroup group(app, "Layout");
+  group.Int("--num-layers-per-virtual-pipeline-stage",
+            flags.layers_per_virtual_stage, 1,
+            "interleaved stages: layers of each chunk of a stage");
+  group.Int("--num-virtual-stages-per-pipeline-rank", flags.virtual_stages, 1,
+            "interleaved stages: chunks of each stage");
+  group.Int("--decoder-first-pipeline-num-layers", flags.first_stage_layers, 1,
+            "layers of the first stage; the others share the rest evenly");
+  group.Int("--decoder-last-pipeline-num-layers", flags.last_stage_layers, 1,
+            "layers of the last stage");
+  group.Switch("--account-for-embedding-in-pipeline-split",
+               flags.account_for_embedding,
+               "the embedding counts as a layer of the first stage");
+  group.Switch("--account-for-loss-in-pipeline-split", flags.account_for_loss,
+               "the output layer counts as a layer of the last stage");
+  const auto set = [&flags](const std::string& text) {
+    absl::StatusOr<std::vector<int64_t>> sizes =
+        reshard::ParseStageLayout(text);
+    if (!sizes.ok()) {
+      throw CLI::ValidationError(std::string(sizes.status().message()));
+    }
+    flags.stage_layers = *std::move(sizes);
+  };
+  app.add_option_function<std::string>(
+         "--pipeline-model-parallel-layout", set,
+         "all stages spelled out, '|' between them: E embedding, t layer, L "
+         "loss; (tt|)*3 repeats")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->type_name("TEXT")
+      ->group("Layout");
+}
+
 }  // namespace
 
 reshard::Layout ApplyLayout(const LayoutFlags& flags, reshard::Layout layout) {
@@ -132,10 +194,24 @@ reshard::Layout ApplyLayout(const LayoutFlags& flags, reshard::Layout layout) {
   layout.data = flags.data.value_or(layout.data);
   layout.distributed_optimizer =
       flags.distributed_optimizer.value_or(layout.distributed_optimizer);
+  layout.expert = flags.expert.value_or(layout.expert);
+  layout.expert_tensor = flags.expert_tensor.value_or(layout.expert_tensor);
+  layout.layers_per_virtual_stage =
+      flags.layers_per_virtual_stage.value_or(layout.layers_per_virtual_stage);
+  layout.virtual_stages = flags.virtual_stages.value_or(layout.virtual_stages);
+  layout.first_stage_layers =
+      flags.first_stage_layers.value_or(layout.first_stage_layers);
+  layout.last_stage_layers =
+      flags.last_stage_layers.value_or(layout.last_stage_layers);
+  layout.account_for_embedding =
+      flags.account_for_embedding.value_or(layout.account_for_embedding);
+  layout.account_for_loss =
+      flags.account_for_loss.value_or(layout.account_for_loss);
+  layout.stage_layers = flags.stage_layers.value_or(layout.stage_layers);
   return layout;
 }
 
-void AddLayoutFlags(CLI::App& app, LayoutFlags& flags) {
+void AddLayoutFlags(CLI::App& app, LayoutFlags& flags, FlagScope scope) {
   FlagGroup group(app, "Layout");
   group.Int("--tensor-model-parallel-size,--tensor-parallel-size,--tp",
             flags.tensor, 1, "tensor-parallel ranks");
@@ -146,6 +222,9 @@ void AddLayoutFlags(CLI::App& app, LayoutFlags& flags) {
   group.Switch("--use-distributed-optimizer,!--no-use-distributed-optimizer",
                flags.distributed_optimizer,
                "cut the optimizer state over the data-parallel ranks");
+  if (scope == FlagScope::kTrain) return;
+  AddExpertFlags(app, flags);
+  AddStageFlags(app, flags);
 }
 
 void AddCodecFlag(CLI::App& app, ckpt::Codec& codec) {
@@ -159,9 +238,10 @@ void AddCodecFlag(CLI::App& app, ckpt::Codec& codec) {
       ->type_name("NAME");
 }
 
-void AddRunFlags(CLI::App& app, RunFlags& flags) {
-  AddLayoutFlags(app, flags.layout);
+void AddRunFlags(CLI::App& app, RunFlags& flags, FlagScope scope) {
+  AddLayoutFlags(app, flags.layout, scope);
   AddModelFlags(app, flags.model);
+  if (scope == FlagScope::kCheckpoints) AddMixtureFlags(app, flags.model);
   FlagGroup group(app, "Run");
   group.Int("--seq-length", flags.seq_length, 1, "tokens of a sample");
   group.Int("--micro-batch-size", flags.micro_batch_size, 1,

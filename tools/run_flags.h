@@ -1,5 +1,6 @@
 // The flags that describe a run: layout, model, optimizer, schedule, numerics.
-// `train` and `ckpt synth` take them all, `reshard` those of the layout.
+// `ckpt synth` takes them all, `train` those it can run, `reshard` those of the
+// layout.
 // A flag that is not given stays empty: the checkpoint's value or the default
 // holds (resolve_run.h).
 // SPDX-License-Identifier: Apache-2.0
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ckpt/format/table.h"
 #include "reshard/layout/layout.h"
@@ -21,7 +23,19 @@ struct LayoutFlags {
   std::optional<int64_t> pipeline;
   std::optional<int64_t> data;
   std::optional<bool> distributed_optimizer;
+  std::optional<int64_t> expert;
+  std::optional<int64_t> expert_tensor;
+  std::optional<int64_t> layers_per_virtual_stage;
+  std::optional<int64_t> virtual_stages;
+  std::optional<int64_t> first_stage_layers;
+  std::optional<int64_t> last_stage_layers;
+  std::optional<bool> account_for_embedding;
+  std::optional<bool> account_for_loss;
+  std::optional<std::vector<int64_t>> stage_layers;
 };
+
+// A flag that does not work in `train` yet is none of its flags.
+enum class FlagScope { kTrain, kCheckpoints };
 
 // The layout with the given axes replaced.
 reshard::Layout ApplyLayout(const LayoutFlags& flags, reshard::Layout layout);
@@ -45,6 +59,12 @@ struct ModelFlags {
   std::optional<std::string> position_embedding_type;
   std::optional<double> rotary_base;
   std::optional<bool> untie_embeddings;
+  std::optional<bool> qk_layernorm;
+  std::optional<int64_t> num_experts;
+  std::optional<int64_t> moe_ffn_hidden_size;
+  std::optional<int64_t> moe_router_topk;
+  std::optional<int64_t> moe_shared_expert_intermediate_size;
+  std::optional<bool> moe_shared_expert_gate;
 };
 
 struct RunFlags {
@@ -72,10 +92,10 @@ struct RunFlags {
   bool override_schedule = false;
 };
 
-void AddLayoutFlags(CLI::App& app, LayoutFlags& flags);
+void AddLayoutFlags(CLI::App& app, LayoutFlags& flags, FlagScope scope);
 // --codec: how the checkpoint to be written stores its tensors.
 void AddCodecFlag(CLI::App& app, ckpt::Codec& codec);
-void AddRunFlags(CLI::App& app, RunFlags& flags);
+void AddRunFlags(CLI::App& app, RunFlags& flags, FlagScope scope);
 
 }  // namespace shardshift
 

@@ -87,7 +87,7 @@ void AddCheckpointFlags(CLI::App& app, TrainFlags& flags) {
 }
 
 void AddTrainFlags(CLI::App& app, TrainFlags& flags) {
-  AddRunFlags(app, flags.run);
+  AddRunFlags(app, flags.run, FlagScope::kTrain);
   app.add_option("--data-path", flags.data_paths,
                  "indexed data sets (PREFIX of .bin and .idx), one after "
                  "another")

@@ -14,11 +14,14 @@ absl::StatusOr<std::unique_ptr<Mesh>> Mesh::Create(
   mesh->files_->set_timeout(absl::InfiniteDuration());
   // A group is named by its lowest rank.
   const int64_t tensor_group = reshard::RankOf(
-      layout, {.tensor = 0, .pipeline = at.pipeline, .data = at.data});
+      layout, reshard::RankCoordinates{
+                  .tensor = 0, .pipeline = at.pipeline, .data = at.data});
   const int64_t data_group = reshard::RankOf(
-      layout, {.tensor = at.tensor, .pipeline = at.pipeline, .data = 0});
+      layout, reshard::RankCoordinates{
+                  .tensor = at.tensor, .pipeline = at.pipeline, .data = 0});
   const int64_t pipeline_group = reshard::RankOf(
-      layout, {.tensor = at.tensor, .pipeline = 0, .data = at.data});
+      layout, reshard::RankCoordinates{
+                  .tensor = at.tensor, .pipeline = 0, .data = at.data});
   SS_ASSIGN_OR_RETURN(mesh->tensor_,
                       world.Split(tensor_group, at.tensor, "tensor"));
   SS_ASSIGN_OR_RETURN(mesh->data_, world.Split(data_group, at.data, "data"));

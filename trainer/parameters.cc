@@ -37,7 +37,7 @@ void InitializePiece(const reshard::LogicalTensor& tensor,
 
 }  // namespace
 
-Parameters::Parameters(reshard::RankState state)
+Parameters::Parameters(reshard::LocalBuffer state)
     : state_(std::move(state)), values_(state_.buffer.num_elements, 0.0F) {}
 
 std::optional<int64_t> Parameters::Find(absl::string_view name) const {

@@ -17,9 +17,9 @@ namespace shardshift::trainer {
 class Parameters {
  public:
   // All values are 0, padding included.
-  explicit Parameters(reshard::RankState state);
+  explicit Parameters(reshard::LocalBuffer state);
 
-  const reshard::RankState& state() const { return state_; }
+  const reshard::LocalBuffer& state() const { return state_; }
 
   // Position in state().parameters, or nullopt.
   std::optional<int64_t> Find(absl::string_view name) const;
@@ -41,7 +41,7 @@ class Parameters {
                   uint64_t seed, double std, int64_t num_layers);
 
  private:
-  reshard::RankState state_;
+  reshard::LocalBuffer state_;
   ckpt::PageVector<float> values_;
 };
 

@@ -10,6 +10,13 @@
 namespace shardshift::trainer {
 namespace {
 
+// CheckTrainable lets only layouts pass that have one buffer a rank.
+reshard::LocalBuffer MakeBuffer(const RunConfig& config, Mesh& mesh) {
+  reshard::RankState state =
+      reshard::MakeRankState(config.model, mesh.layout(), mesh.world().rank());
+  return std::move(state.buffers.front());
+}
+
 // With one stage a tied embedding is one parameter with two uses, which are
 // summed apart, as they are where two stages hold it.
 std::optional<TiedGradient> FindTied(const RunConfig& config, const Mesh& mesh,
@@ -28,7 +35,7 @@ std::optional<TiedGradient> FindTied(const RunConfig& config, const Mesh& mesh,
 
 GradientBuffer MakeGradients(const kernels::Kernels& kernels, const Mesh& mesh,
                              const RunConfig& config,
-                             const reshard::RankState& state,
+                             const reshard::LocalBuffer& state,
                              const std::optional<TiedGradient>& tied) {
   std::vector<GradientBuffer::Entry> entries;
   for (size_t i = 0; i < state.parameters.size(); ++i) {
@@ -67,8 +74,7 @@ RankModel::RankModel(const kernels::Kernels& kernels, Mesh& mesh,
                      const RunConfig& config)
     : mesh_(mesh),
       config_(config),
-      parameters_(reshard::MakeRankState(config.model, mesh.layout(),
-                                         mesh.world().rank())),
+      parameters_(MakeBuffer(config, mesh)),
       tied_(FindTied(config, mesh, parameters_)),
       gradients_(
           MakeGradients(kernels, mesh, config, parameters_.state(), tied_)),

@@ -189,6 +189,31 @@ json ToRecord(const reshard::Layout& layout, int64_t micro_batch_size) {
           {"precision", "fp32"}};
 }
 
+absl::Status CheckTrainable(const reshard::ModelConfig& model,
+                            const reshard::Layout& layout) {
+  const auto refuse = [](const std::string& what) {
+    return absl::UnimplementedError(absl::StrCat(
+        what, "; `reshard` and `ckpt` work with such checkpoints"));
+  };
+  if (model.has_experts()) {
+    return refuse(absl::StrCat("the model has --num-experts ",
+                               model.num_experts,
+                               ", which train cannot run yet"));
+  }
+  if (model.qk_layernorm) {
+    return refuse("the model has --qk-layernorm, which train cannot run yet");
+  }
+  const reshard::Layout plain = {
+      .tensor = layout.tensor,
+      .pipeline = layout.pipeline,
+      .data = layout.data,
+      .distributed_optimizer = layout.distributed_optimizer};
+  if (layout == plain) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "train cannot run the layout ", reshard::ToString(layout),
+      " yet; `reshard` the checkpoint to ", reshard::ToString(plain)));
+}
+
 absl::Status Validate(const RunConfig& config, const reshard::Layout& layout,
                       int64_t micro_batch_size) {
   SS_RETURN_IF_ERROR(CheckCount("--seq-length", config.seq_length));

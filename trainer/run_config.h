@@ -49,6 +49,12 @@ absl::StatusOr<StoredRun> RunFromState(const nlohmann::json& state);
 nlohmann::json ToRecord(const reshard::Layout& layout,
                         int64_t micro_batch_size);
 
+// Refuses a model that the trainer cannot compute, or a layout it cannot run,
+// though checkpoints of them exist.
+// Errors: Unimplemented naming the flag and what to do.
+absl::Status CheckTrainable(const reshard::ModelConfig& model,
+                            const reshard::Layout& layout);
+
 // Refuses a run that cannot be, or cannot be laid out like this.
 // Errors: InvalidArgument naming flag and quantity.
 absl::Status Validate(const RunConfig& config, const reshard::Layout& layout,

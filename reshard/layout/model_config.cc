@@ -17,8 +17,10 @@ constexpr int64_t kMaxExtent = int64_t{1} << 31;
 constexpr int64_t kMaxLayers = int64_t{1} << 16;
 // Keeps every count of elements or bytes within int64_t.
 constexpr double kMaxElements = 0x1p56;
+constexpr int64_t kMaxExperts = int64_t{1} << 18;  // of all layers
 
-// Calls visit(key, member) for every stored field but the two enumerations.
+// Calls visit(key, member) for every field that is always stored, but the two
+// enumerations.
 template <typename Model, typename Visitor>
 void VisitFields(Model& model, Visitor&& visit) {
   visit("num_layers", model.num_layers);
@@ -37,6 +39,18 @@ void VisitFields(Model& model, Visitor&& visit) {
   visit("add_qkv_bias", model.add_qkv_bias);
   visit("untie_embeddings_and_output_weights",
         model.untie_embeddings_and_output_weights);
+}
+
+// The same for what is stored if it differs from its default.
+template <typename Model, typename Visitor>
+void VisitOptionalFields(Model& model, Visitor&& visit) {
+  visit("qk_layernorm", model.qk_layernorm);
+  visit("num_experts", model.num_experts);
+  visit("moe_ffn_hidden_size", model.moe_ffn_hidden_size);
+  visit("moe_router_topk", model.moe_router_topk);
+  visit("moe_shared_expert_intermediate_size",
+        model.moe_shared_expert_intermediate_size);
+  visit("moe_shared_expert_gate", model.moe_shared_expert_gate);
 }
 
 constexpr char kNormalizationKey[] = "normalization";
@@ -67,12 +81,63 @@ double ElementsAtMost(const ModelConfig& model) {
   const auto hidden = static_cast<double>(model.hidden_size);
   const auto heads = static_cast<double>(model.num_attention_heads) *
                      static_cast<double>(model.kv_channels);
-  const auto ffn = static_cast<double>(model.ffn_hidden_size);
+  const auto ffn =
+      static_cast<double>(model.ffn_hidden_size) +
+      static_cast<double>(model.moe_shared_expert_intermediate_size) +
+      static_cast<double>(model.num_experts) *
+          (static_cast<double>(model.moe_ffn_hidden_size) + 1);
   const double matrices = hidden * (4 * heads + 3 * ffn);
   const double vectors = 8 * (hidden + heads + ffn);
   return static_cast<double>(model.num_layers) * (matrices + vectors) +
          hidden * (2 * static_cast<double>(model.padded_vocab_size) +
                    static_cast<double>(model.max_position_embeddings) + 2);
+}
+
+json OptionalFields(const ModelConfig& model) {
+  json object;
+  VisitOptionalFields(model, [&object](const char* key, const auto& value) {
+    object[key] = value;
+  });
+  return object;
+}
+
+absl::Status CheckExtent(const char* key, int64_t value, int64_t min,
+                         int64_t max) {
+  if (value >= min && value <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(key, " is ", value, ", expected ", min, " to ", max));
+}
+
+// Without experts the other fields of a mixture have their defaults.
+absl::Status CheckNoExperts(const ModelConfig& model) {
+  ModelConfig plain;
+  plain.qk_layernorm = model.qk_layernorm;
+  if (OptionalFields(model) == OptionalFields(plain)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "num_experts is 0, but another field of a mixture of experts "
+      "(moe_...) is set; give --num-experts or drop the others");
+}
+
+absl::Status CheckExperts(const ModelConfig& model) {
+  SS_RETURN_IF_ERROR(CheckExtent("num_experts", model.num_experts, 0,
+                                 kMaxExperts / model.num_layers));
+  if (!model.has_experts()) return CheckNoExperts(model);
+  SS_RETURN_IF_ERROR(CheckExtent("moe_ffn_hidden_size",
+                                 model.moe_ffn_hidden_size, 1, kMaxExtent));
+  SS_RETURN_IF_ERROR(CheckExtent("moe_router_topk", model.moe_router_topk, 1,
+                                 model.num_experts));
+  const int64_t shared = model.moe_shared_expert_intermediate_size;
+  SS_RETURN_IF_ERROR(CheckExtent("moe_shared_expert_intermediate_size", shared,
+                                 0, kMaxExtent));
+  if (shared > 0 && model.add_bias_linear) {
+    return absl::InvalidArgumentError(
+        "moe_shared_expert_intermediate_size is set, but a shared expert has "
+        "no biases; add --disable-bias-linear");
+  }
+  if (shared > 0 || !model.moe_shared_expert_gate) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "moe_shared_expert_gate is set, but there is no shared expert; give "
+      "--moe-shared-expert-intermediate-size");
 }
 
 }  // namespace
@@ -81,17 +146,13 @@ absl::Status Validate(const ModelConfig& model) {
   absl::Status status;
   VisitFields(model, [&status](const char* key, const auto& value) {
     if constexpr (std::is_same_v<decltype(value), const int64_t&>) {
-      if (status.ok() && (value < 1 || value > kMaxExtent)) {
-        status = absl::InvalidArgumentError(
-            absl::StrCat(key, " is ", value, ", expected 1 to ", kMaxExtent));
-      }
+      status.Update(CheckExtent(key, value, 1, kMaxExtent));
     }
   });
   SS_RETURN_IF_ERROR(status);
-  if (model.num_layers > kMaxLayers) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "num_layers is ", model.num_layers, ", expected 1 to ", kMaxLayers));
-  }
+  SS_RETURN_IF_ERROR(
+      CheckExtent("num_layers", model.num_layers, 1, kMaxLayers));
+  SS_RETURN_IF_ERROR(CheckExperts(model));
   if (ElementsAtMost(model) > kMaxElements) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the model has about ", ElementsAtMost(model),
@@ -129,6 +190,11 @@ json ToJson(const ModelConfig& model) {
   VisitFields(model, [&object](const char* key, const auto& value) {
     object[key] = value;
   });
+  const json defaults = OptionalFields(ModelConfig());
+  const json optional = OptionalFields(model);
+  for (const auto& [key, value] : optional.items()) {
+    if (value != defaults[key]) object[key] = value;
+  }
   object[kNormalizationKey] =
       model.normalization == Normalization::kRmsNorm ? "RMSNorm" : "LayerNorm";
   object[kPositionKey] = model.position_embedding == PositionEmbedding::kRope
@@ -146,17 +212,21 @@ absl::StatusOr<ModelConfig> ModelFromJson(const json& object) {
   ModelConfig model;
   absl::Status status;
   size_t known = 3;
-  VisitFields(model, [&](const char* key, auto& value) {
-    ++known;
+  const auto read = [&](const char* key, auto& value) {
     const auto it = object.find(key);
-    if (it == object.end()) {
-      status.Update(BadKey(key, "is missing"));
-    } else if (!HasType(*it, value)) {
-      status.Update(BadKey(key, "has another type than expected"));
-    } else {
+    if (it == object.end()) return false;
+    ++known;
+    if (HasType(*it, value)) {
       it->get_to(value);
+    } else {
+      status.Update(BadKey(key, "has another type than expected"));
     }
+    return true;
+  };
+  VisitFields(model, [&](const char* key, auto& value) {
+    if (!read(key, value)) status.Update(BadKey(key, "is missing"));
   });
+  VisitOptionalFields(model, read);
   SS_RETURN_IF_ERROR(status);
 
   SS_ASSIGN_OR_RETURN(const std::string norm,

@@ -39,9 +39,21 @@ struct ModelConfig {
   bool add_bias_linear = true;
   bool add_qkv_bias = false;
   bool untie_embeddings_and_output_weights = false;
+  bool qk_layernorm = false;  // norms of query and key heads
+
+  // Mixture of experts in every layer, in place of the feed-forward block of
+  // width ffn_hidden_size; 0: none.
+  int64_t num_experts = 0;
+  int64_t moe_ffn_hidden_size = 0;  // of an expert
+  int64_t moe_router_topk = 2;      // experts a token goes to
+  // Width of an expert that all tokens go to, 0: none; and whether its output
+  // is weighed.
+  int64_t moe_shared_expert_intermediate_size = 0;
+  bool moe_shared_expert_gate = false;
 
   bool operator==(const ModelConfig&) const = default;
 
+  bool has_experts() const { return num_experts > 0; }
   int64_t query_width() const { return num_attention_heads * kv_channels; }
   int64_t key_width() const { return num_query_groups * kv_channels; }
   int64_t qkv_width() const { return query_width() + 2 * key_width(); }
@@ -49,10 +61,12 @@ struct ModelConfig {
 
 // Errors: InvalidArgument naming the first flag that is out of range or
 // contradicts another (extents below 1, query groups not dividing the heads,
-// a padded vocabulary below the true one, an odd head under RoPE).
+// a padded vocabulary below the true one, an odd head under RoPE, parts of a
+// mixture without experts).
 absl::Status Validate(const ModelConfig& model);
 
-// The `model` object of a checkpoint's state.
+// The `model` object of a checkpoint's state. Of QK norms and experts a key is
+// there only if it differs from its default.
 nlohmann::json ToJson(const ModelConfig& model);
 
 // Errors: DataLoss naming the missing, mistyped or unknown key; whatever

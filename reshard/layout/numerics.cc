@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
@@ -24,6 +26,17 @@ absl::Status CheckCuts(const char* flag, int64_t granularity,
                    value, "; choose one that does"));
 }
 
+// Of the blocks the model has; 0 where it has none.
+std::vector<std::pair<const char*, int64_t>> FeedForwardWidths(
+    const ModelConfig& model) {
+  if (!model.has_experts()) {
+    return {{"--ffn-hidden-size", model.ffn_hidden_size}};
+  }
+  return {{"--moe-ffn-hidden-size", model.moe_ffn_hidden_size},
+          {"--moe-shared-expert-intermediate-size",
+           model.moe_shared_expert_intermediate_size}};
+}
+
 bool IsPowerOfTwo(int64_t value) {
   return value > 0 && (value & (value - 1)) == 0;
 }
@@ -32,8 +45,11 @@ bool IsPowerOfTwo(int64_t value) {
 
 int64_t ChooseTensorGranularity(const ModelConfig& model, int64_t seq_length) {
   int64_t granularity = kMaxTensorGranularity;
-  for (const int64_t width : {seq_length, model.ffn_hidden_size,
-                              model.query_width(), model.qkv_width()}) {
+  for (const int64_t width :
+       {seq_length, model.query_width(), model.qkv_width()}) {
+    granularity = std::gcd(granularity, width);
+  }
+  for (const auto& [flag, width] : FeedForwardWidths(model)) {
     granularity = std::gcd(granularity, width);
   }
   return granularity;
@@ -93,8 +109,9 @@ absl::Status Validate(const NumericsConstants& numerics,
         absl::StrCat(kTensorFlag, " is ", gt, ", expected a power of two"));
   }
   SS_RETURN_IF_ERROR(CheckCuts(kTensorFlag, gt, "--seq-length", seq_length));
-  SS_RETURN_IF_ERROR(
-      CheckCuts(kTensorFlag, gt, "--ffn-hidden-size", model.ffn_hidden_size));
+  for (const auto& [flag, width] : FeedForwardWidths(model)) {
+    SS_RETURN_IF_ERROR(CheckCuts(kTensorFlag, gt, flag, width));
+  }
   SS_RETURN_IF_ERROR(
       CheckCuts(kTensorFlag, gt, "the attention width", model.query_width()));
   SS_RETURN_IF_ERROR(

@@ -8,8 +8,7 @@
 // of a logical tensor lying dense and contiguous at an offset of the
 // parameter. What no piece covers is padding.
 //
-// Model families are data: the rule tables in parameters.cc.
-// Source: parallel-layout.md 4 (splits) and 5 (registration order).
+// Source: parallel-layout.md 4. Which parameters there are: tensor_schema.h.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_RESHARD_LAYOUT_PARAMETERS_H_
 #define SHARDSHIFT_RESHARD_LAYOUT_PARAMETERS_H_
@@ -19,8 +18,8 @@
 #include <vector>
 
 #include "ckpt/core/box.h"
-#include "reshard/layout/layout.h"
 #include "reshard/layout/model_config.h"
+#include "reshard/layout/tensor_schema.h"
 
 namespace shardshift::reshard {
 
@@ -45,15 +44,6 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-// How a parameter is cut over tensor-parallel ranks.
-enum class Split {
-  kReplicated,  // whole on every rank
-  kRows,        // an equal share of the rows of each source, one after another
-  kColumns,     // an equal share of the columns
-  kQkv,  // an equal share of rows fused by query group: its q heads, k, v
-  kVocabulary,  // an equal share of the padded rows
-};
-
 struct Parameter {
   std::string name;
   Split split = Split::kReplicated;
@@ -69,11 +59,18 @@ struct Parameter {
   int64_t num_elements() const;
 };
 
-// The parameters of tensor-parallel rank `tensor_rank` on pipeline stage
-// `stage`, in registration order. REQUIRES: Validate(model, layout) is OK.
-std::vector<Parameter> LocalParameters(const ModelConfig& model,
-                                       const Layout& layout,
-                                       int64_t tensor_rank, int64_t stage);
+// One of the ranks that a parameter is cut over.
+struct TensorShare {
+  int64_t ranks = 1;
+  int64_t rank = 0;
+};
+
+// The share of a rank in one parameter. `first_tensor` is the position of the
+// first of its sources in LogicalTensors.
+// REQUIRES: what the split cuts is divisible by the ranks.
+Parameter CutParameter(const ModelConfig& model, const ParameterRule& rule,
+                       int64_t first_tensor, std::string name,
+                       const TensorShare& share);
 
 }  // namespace shardshift::reshard
 

@@ -118,6 +118,8 @@ int64_t PlacePieces(const ModelConfig& model, const std::vector<Piece>& pieces,
 bool IsReplicated(const std::string& tensor_name) {
   return absl::StrContains(tensor_name, "norm.") ||
          absl::StrContains(tensor_name, "position") ||
+         absl::StrContains(tensor_name, "router.") ||
+         absl::StrContains(tensor_name, "output_gate.") ||
          absl::EndsWith(tensor_name, "proj.bias") ||
          absl::EndsWith(tensor_name, "down.bias");
 }

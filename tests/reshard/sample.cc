@@ -7,6 +7,7 @@
 #include "ckpt/io/file.h"
 #include "ckpt/run_dir.h"
 #include "reshard/exec/synth.h"
+#include "reshard/layout/rank_state.h"
 #include "tests/ckpt/sample.h"
 
 namespace shardshift::reshard {
@@ -40,6 +41,16 @@ ModelConfig LlamaModel() {
   model.swiglu = true;
   model.add_bias_linear = false;
   model.untie_embeddings_and_output_weights = true;
+  return model;
+}
+
+ModelConfig MixtureModel() {
+  ModelConfig model = LlamaModel();
+  model.qk_layernorm = true;
+  model.num_experts = 4;
+  model.moe_ffn_hidden_size = 8;
+  model.moe_shared_expert_intermediate_size = 12;
+  model.moe_shared_expert_gate = true;
   return model;
 }
 
@@ -79,6 +90,62 @@ Layout RandomLayout(const ModelConfig& model, std::mt19937& random) {
               .distributed_optimizer = Uniform(random, 0, 2) > 0};
   } while (layout.world_size() > 16 || !Validate(model, layout).ok());
   return layout;
+}
+
+ModelConfig RandomMixture(std::mt19937& random) {
+  const auto coin = [&random] { return Uniform(random, 0, 1) == 1; };
+  ModelConfig model = RandomModel(random);
+  model.qk_layernorm = coin();
+  if (Uniform(random, 0, 3) == 0) return model;
+  model.num_experts = OneOf(random, {2, 3, 4, 6, 8});
+  model.moe_ffn_hidden_size = OneOf(random, {6, 8, 12});
+  if (!model.add_bias_linear && coin()) {
+    model.moe_shared_expert_intermediate_size = OneOf(random, {6, 12});
+    model.moe_shared_expert_gate = coin();
+  }
+  return model;
+}
+
+Layout RandomWideLayout(const ModelConfig& model, std::mt19937& random) {
+  const auto coin = [&random] { return Uniform(random, 0, 1) == 1; };
+  Layout layout;
+  do {
+    layout = RandomLayout(model, random);
+    layout.pipeline = Uniform(random, 1, 4);
+    if (model.has_experts()) {
+      layout.expert = OneOf(random, {1, 2, 3, 4, 6});
+      layout.expert_tensor = OneOf(random, {0, 1, 2, 3});
+    }
+    switch (Uniform(random, 0, 4)) {
+      case 0:
+        layout.virtual_stages = Uniform(random, 1, 3);
+        layout.first_stage_layers = Uniform(random, 0, 2);
+        layout.last_stage_layers = Uniform(random, 0, 2);
+        break;
+      case 1:
+        layout.layers_per_virtual_stage = Uniform(random, 1, 2);
+        layout.account_for_embedding = coin();
+        layout.account_for_loss = coin();
+        break;
+      case 2:
+        for (int64_t left = model.num_layers; left > 0;) {
+          layout.stage_layers.push_back(Uniform(random, 0, left));
+          left -= layout.stage_layers.back();
+        }
+        break;
+      default:
+        break;
+    }
+  } while (layout.world_size() > 24 || !Validate(model, layout).ok());
+  return layout;
+}
+
+std::vector<Parameter> LocalParameters(const ModelConfig& model,
+                                       const Layout& layout,
+                                       int64_t tensor_rank, int64_t stage) {
+  const int64_t rank =
+      RankOf(layout, RankCoordinates{.tensor = tensor_rank, .pipeline = stage});
+  return MakeRankState(model, layout, rank).buffers.front().parameters;
 }
 
 ckpt::Box RandomBox(int64_t max_ndim, std::mt19937& random) {

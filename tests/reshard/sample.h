@@ -24,6 +24,10 @@ namespace shardshift::reshard {
 ModelConfig GptModel();
 ModelConfig LlamaModel();
 
+// The Llama kind with 4 experts of width 8, a shared one with a gate, and norms
+// of queries and keys.
+ModelConfig MixtureModel();
+
 int64_t Uniform(std::mt19937& random, int64_t min, int64_t max);
 
 // Any mixture of the two kinds, small; a rank may hold nothing but padding of
@@ -32,6 +36,16 @@ ModelConfig RandomModel(std::mt19937& random);
 
 // A layout of at most 16 ranks that the model can have.
 Layout RandomLayout(const ModelConfig& model, std::mt19937& random);
+
+// The same two for every kind of model and layout there is: experts and their
+// axes, interleaved and uneven stages.
+ModelConfig RandomMixture(std::mt19937& random);
+Layout RandomWideLayout(const ModelConfig& model, std::mt19937& random);
+
+// The parameters of a rank with a plain layout: one buffer a rank.
+std::vector<Parameter> LocalParameters(const ModelConfig& model,
+                                       const Layout& layout,
+                                       int64_t tensor_rank, int64_t stage);
 
 // A box of up to `max_ndim` dims away from the origin, not empty.
 ckpt::Box RandomBox(int64_t max_ndim, std::mt19937& random);

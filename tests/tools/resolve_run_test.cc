@@ -253,5 +253,35 @@ TEST(ResolveResumedRun, RefusesALayoutBeyondTheRunsGranularity) {
   EXPECT_OK(ResolveResumedRun(flags, checkpoint));
 }
 
+TEST(ResolveNewRun, TakesTheWidthOfAnExpertFromTheFeedForwardBlock) {
+  RunFlags flags = NeededFlags();
+  flags.model.num_experts = 4;
+  flags.layout.expert = flags.layout.data = 2;
+  ASSERT_OK_AND_ASSIGN(const ResolvedRun run, ResolveNewRun(flags));
+  EXPECT_EQ(run.config.model.moe_ffn_hidden_size, 128);
+  EXPECT_EQ(run.layout.expert, 2);
+  flags.model.moe_ffn_hidden_size = 12;
+  ASSERT_OK_AND_ASSIGN(const ResolvedRun narrow, ResolveNewRun(flags));
+  EXPECT_EQ(narrow.config.model.moe_ffn_hidden_size, 12);
+  EXPECT_EQ(narrow.config.numerics.tensor_granularity, 4);
+}
+
+TEST(ResolveResumedRun, RefusesWhatTheTrainerCannotRun) {
+  const auto refused = [](const CheckpointRun& checkpoint,
+                          const std::string& word) {
+    EXPECT_THAT(ResolveResumedRun({}, checkpoint),
+                StatusIs(absl::StatusCode::kUnimplemented, HasSubstr(word)));
+  };
+  CheckpointRun checkpoint = Checkpoint();
+  checkpoint.run.config.model.qk_layernorm = true;
+  refused(checkpoint, "--qk-layernorm");
+  checkpoint = Checkpoint();
+  checkpoint.run.config.model.num_experts = 4;
+  refused(checkpoint, "--num-experts 4");
+  checkpoint = Checkpoint();
+  checkpoint.layout->virtual_stages = 2;
+  refused(checkpoint, "TP2 PP2 DP2 VPP2 yet; `reshard` the checkpoint to TP2");
+}
+
 }  // namespace
 }  // namespace shardshift

@@ -12,10 +12,11 @@
 namespace shardshift {
 namespace {
 
-RunFlags Parse(std::vector<std::string> arguments) {
+RunFlags Parse(std::vector<std::string> arguments,
+               FlagScope scope = FlagScope::kTrain) {
   RunFlags flags;
   const std::unique_ptr<CLI::App> app = MakeCli("program", "For a test.");
-  AddRunFlags(*app, flags);
+  AddRunFlags(*app, flags, scope);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 wants it so
   app->parse(arguments);
   return flags;
@@ -48,6 +49,54 @@ TEST(RunFlags, HaveTheShortNamesOfTheLayout) {
   EXPECT_EQ(flags.layout.tensor, 2);
   EXPECT_EQ(flags.layout.pipeline, 3);
   EXPECT_EQ(flags.layout.data, 4);
+}
+
+// The flags of checkpoints that `train` cannot run.
+const std::vector<std::string>& CheckpointFlags() {
+  static const auto& flags =
+      *new std::vector<std::string>{"--ep=2",
+                                    "--expert-model-parallel-size=2",
+                                    "--etp=2",
+                                    "--expert-tensor-parallel-size=2",
+                                    "--num-layers-per-virtual-pipeline-stage=2",
+                                    "--num-virtual-stages-per-pipeline-rank=2",
+                                    "--decoder-first-pipeline-num-layers=2",
+                                    "--decoder-last-pipeline-num-layers=2",
+                                    "--account-for-embedding-in-pipeline-split",
+                                    "--account-for-loss-in-pipeline-split",
+                                    "--pipeline-model-parallel-layout=Ett|tL",
+                                    "--qk-layernorm",
+                                    "--num-experts=2",
+                                    "--moe-ffn-hidden-size=2",
+                                    "--moe-router-topk=2",
+                                    "--moe-shared-expert-intermediate-size=2",
+                                    "--moe-shared-expert-gate"};
+  return flags;
+}
+
+TEST(RunFlags, AreUnknownToTrainWhereItCannotRunThem) {
+  for (const std::string& flag : CheckpointFlags()) {
+    EXPECT_THROW(Parse({flag}), CLI::ExtrasError) << flag;
+    EXPECT_NO_THROW(Parse({flag}, FlagScope::kCheckpoints)) << flag;
+  }
+}
+
+TEST(RunFlags, MakeALayoutWithAllItsAxes) {
+  const RunFlags flags = Parse(CheckpointFlags(), FlagScope::kCheckpoints);
+  const reshard::Layout layout =
+      ApplyLayout(flags.layout, {.tensor = 4, .expert = 3});
+  reshard::Layout expected = {.tensor = 4, .expert = 2, .expert_tensor = 2};
+  expected.layers_per_virtual_stage = expected.virtual_stages = 2;
+  expected.first_stage_layers = expected.last_stage_layers = 2;
+  expected.account_for_embedding = expected.account_for_loss = true;
+  expected.stage_layers = {2, 1};
+  EXPECT_EQ(layout, expected);
+}
+
+TEST(RunFlags, RefuseAListOfStagesThatIsNone) {
+  EXPECT_THROW(Parse({"--pipeline-model-parallel-layout=Ett|x"},
+                     FlagScope::kCheckpoints),
+               CLI::ValidationError);
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ TEST_P(RankShareTest, OwnsEachElementOnce) {
   const RunConfig config = TinyLlama();
   EXPECT_OK(OnEveryRank(
       config, layout, [&](Mesh& mesh, RankModel& model) -> absl::Status {
-        const reshard::RankState& state = model.parameters().state();
+        const reshard::LocalBuffer& state = model.parameters().state();
         std::array<int64_t, 2> counts = {0, 0};  // owned, held
         for (const reshard::Piece& piece : state.pieces) {
           counts[0] += ckpt::NumElements(piece.box);

@@ -31,7 +31,7 @@ Optimizer::Optimizer(const kernels::Kernels& kernels, Mesh& mesh,
 }
 
 std::vector<Range> Optimizer::OwnedOf(int64_t index) const {
-  const reshard::RankState& state = parameters_.state();
+  const reshard::LocalBuffer& state = parameters_.state();
   std::vector<Range> parts;
   for (const Range& owned : state.owned) {
     parts.push_back(reshard::Intersect(owned, state.buffer.parameters[index]));
@@ -40,7 +40,7 @@ std::vector<Range> Optimizer::OwnedOf(int64_t index) const {
 }
 
 void Optimizer::MakeSegments() {
-  const reshard::RankState& state = parameters_.state();
+  const reshard::LocalBuffer& state = parameters_.state();
   const bool holds_replicas =
       !mesh_.layout().distributed_optimizer && mesh_.at().data != 0;
   for (size_t i = 0; i < state.parameters.size(); ++i) {
@@ -112,7 +112,7 @@ absl::Status Optimizer::AddTiedUses(const GradientBuffer& gradients) {
 absl::Status Optimizer::ExchangeTiedShards() {
   Communicator& comm = *mesh_.embedding();
   const int peer = 1 - comm.rank();
-  const reshard::RankState& state = parameters_.state();
+  const reshard::LocalBuffer& state = parameters_.state();
   for (size_t i = 0; i < state.parameters.size(); ++i) {
     if (!state.parameters[i].shared_embedding) continue;
     for (const Range& part : OwnedOf(static_cast<int64_t>(i))) {
@@ -146,7 +146,7 @@ absl::StatusOr<double> Optimizer::Norm() {
 
 absl::StatusOr<double> Optimizer::ReduceGradients(
     const GradientBuffer& gradients, float scale) {
-  const reshard::RankState& state = parameters_.state();
+  const reshard::LocalBuffer& state = parameters_.state();
   for (size_t i = 0; i < state.buffer.buckets.size(); ++i) {
     SS_RETURN_IF_ERROR(ReduceRange(gradients, state.buffer.buckets[i].range,
                                    state.owned[i],
@@ -187,7 +187,7 @@ absl::Status Optimizer::Update(double lr, int64_t step, double norm) {
 
 absl::Status Optimizer::GatherWeights() {
   if (!mesh_.layout().distributed_optimizer) return absl::OkStatus();
-  const reshard::RankState& state = parameters_.state();
+  const reshard::LocalBuffer& state = parameters_.state();
   for (size_t i = 0; i < state.buffer.buckets.size(); ++i) {
     const auto span_of = [&](const Range& range) {
       return parameters_.values().subspan(range.begin, range.size());

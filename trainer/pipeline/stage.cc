@@ -5,6 +5,7 @@
 
 #include "ckpt/core/status_macros.h"
 #include "kernels/rope.h"
+#include "reshard/layout/stages.h"
 #include "trainer/pipeline/schedule.h"
 
 namespace shardshift::trainer {

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 // What a rank holds of the optimizer state: the flat buffer of each role.
 struct Memory {
-  explicit Memory(const RankState& state)
+  explicit Memory(const LocalBuffer& state)
       : roles(kOptimizerRoles.size(),
               std::vector<float>(state.buffer.num_elements, NAN)) {}
   float* At(const Piece& piece, int64_t role) {
@@ -34,7 +34,7 @@ struct Memory {
 
 // The memory of a rank must hold, of role and element, the value that
 // SynthValue gives its label, and nothing where there is none.
-void ExpectSynthValues(const ModelConfig& model, const RankState& state,
+void ExpectSynthValues(const ModelConfig& model, const LocalBuffer& state,
                        const Memory& memory) {
   const std::vector<LogicalTensor> tensors = LogicalTensors(model);
   std::vector<Label> labels(state.buffer.num_elements);
@@ -60,7 +60,8 @@ void LoadAndCheck(const ckpt::Reader& reader, const ModelConfig& model,
   const std::vector<LogicalTensor> tensors = LogicalTensors(model);
   ASSERT_OK(CheckTensors(reader, tensors));
   for (int64_t rank = 0; rank < layout.world_size(); ++rank) {
-    const RankState state = MakeRankState(model, layout, rank);
+    const LocalBuffer state =
+        MakeRankState(model, layout, rank).buffers.front();
     Memory memory(state);
     ASSERT_OK_AND_ASSIGN(const auto reads,
                          PlanLoad(reader, tensors, state.pieces,
@@ -133,7 +134,8 @@ absl::Status SaveFromMemory(const ckpt::Reader& source,
   const ckpt::CheckpointId id = {source.step(), StateText(SampleState(model))};
   std::vector<ckpt::PartReceipt> receipts;
   for (int64_t rank = 0; rank < layout.world_size(); ++rank) {
-    const RankState state = MakeRankState(model, layout, rank);
+    const LocalBuffer state =
+        MakeRankState(model, layout, rank).buffers.front();
     Memory memory(state);
     const auto at = [&memory](const Piece& piece, int64_t role) {
       return memory.At(piece, role);

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "reshard/layout/parameters.h"
+#include "reshard/layout/stages.h"
 #include "tests/reshard/sample.h"
 #include "tests/testutil/status_matchers.h"
 

@@ -77,7 +77,7 @@ TEST(ModelConfigJson, RefusesUnknownNames) {
 
 TEST(ModelConfigJson, RefusesAKeyItDoesNotKnow) {
   nlohmann::json json = ToJson(GptModel());
-  json["num_experts"] = 8;
+  json["num_memories"] = 8;
   EXPECT_THAT(ModelFromJson(json), StatusIs(absl::StatusCode::kDataLoss,
                                             HasSubstr("another version")));
 }
@@ -100,6 +100,58 @@ TEST(ModelConfigJson, RefusesAModelThatCannotBe) {
 TEST(ValidateModel, TakesBothKinds) {
   EXPECT_OK(Validate(GptModel()));
   EXPECT_OK(Validate(LlamaModel()));
+}
+
+TEST(ModelConfigJson, HasKeysOfAMixtureOnlyWhereTheyDiffer) {
+  const size_t plain = ToJson(LlamaModel()).size();
+  EXPECT_EQ(ToJson(GptModel()).size(), plain);
+  const nlohmann::json json = ToJson(MixtureModel());
+  EXPECT_EQ(json.size(), plain + 5);
+  EXPECT_EQ(json["num_experts"], 4);
+  EXPECT_FALSE(json.contains("moe_router_topk"));
+  ASSERT_OK_AND_ASSIGN(const ModelConfig read, ModelFromJson(json));
+  EXPECT_EQ(read, MixtureModel());
+}
+
+TEST(ModelConfigJson, RefusesKeysOfAMixtureThatAreMistyped) {
+  for (const char* key :
+       {"qk_layernorm", "num_experts", "moe_ffn_hidden_size", "moe_router_topk",
+        "moe_shared_expert_gate", "moe_shared_expert_intermediate_size"}) {
+    nlohmann::json json = ToJson(MixtureModel());
+    json[key] = "2";
+    EXPECT_THAT(ModelFromJson(json),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr(key)));
+  }
+}
+
+TEST(ValidateModel, RefusesAMixtureThatCannotBe) {
+  EXPECT_OK(Validate(MixtureModel()));
+  const auto refused = [](auto change, const std::string& word) {
+    ModelConfig model = MixtureModel();
+    change(model);
+    EXPECT_THAT(Validate(model),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(word)));
+  };
+  using Model = ModelConfig;
+  refused([](Model& m) { m.num_experts = -1; }, "num_experts is -1");
+  refused([](Model& m) { m.num_experts = (1 << 16) + 1; },
+          "num_experts is 65537, expected 0 to 65536");
+  refused([](Model& m) { m.num_experts = 0; }, "give --num-experts");
+  refused([](Model& m) { m.moe_ffn_hidden_size = 0; },
+          "moe_ffn_hidden_size is 0");
+  refused([](Model& m) { m.moe_router_topk = 5; },
+          "moe_router_topk is 5, expected 1 to 4");
+  refused([](Model& m) { m.moe_shared_expert_intermediate_size = -1; },
+          "moe_shared_expert_intermediate_size is -1");
+  refused([](Model& m) { m.moe_shared_expert_intermediate_size = 0; },
+          "there is no shared expert");
+  refused([](Model& m) { m.add_bias_linear = true; }, "--disable-bias-linear");
+  refused(
+      [](Model& m) {
+        m.moe_ffn_hidden_size = 1 << 30;
+        m.hidden_size = m.num_experts = 1 << 16;
+      },
+      "parameters, expected");
 }
 
 TEST(ValidateModel, RefusesExtentsOutOfRange) {

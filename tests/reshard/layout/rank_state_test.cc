@@ -13,9 +13,17 @@
 namespace shardshift::reshard {
 namespace {
 
+// Of a rank with a plain layout.
+LocalBuffer OnlyBuffer(const ModelConfig& model, const Layout& layout,
+                       int64_t rank) {
+  RankState state = MakeRankState(model, layout, rank);
+  EXPECT_EQ(state.buffers.size(), 1);
+  return state.buffers.front();
+}
+
 // The flat buffer of a rank as labels.
 std::vector<Label> BufferLabels(const ModelConfig& model, const Layout& layout,
-                                int64_t rank, const RankState& state) {
+                                int64_t rank, const LocalBuffer& state) {
   const int64_t tensor_rank = CoordinatesOf(layout, rank).tensor;
   std::vector<Label> labels(state.buffer.num_elements);
   for (size_t i = 0; i < state.parameters.size(); ++i) {
@@ -36,7 +44,7 @@ TEST(RankState, PiecesAreTheOwnedPartOfTheBufferInOrder) {
     const ModelConfig model = RandomModel(random);
     const Layout layout = RandomLayout(model, random);
     for (int64_t rank = 0; rank < layout.world_size(); ++rank) {
-      const RankState state = MakeRankState(model, layout, rank);
+      const LocalBuffer state = OnlyBuffer(model, layout, rank);
       const std::vector<Label> labels =
           BufferLabels(model, layout, rank, state);
       std::vector<Label> owned(labels.size());
@@ -77,7 +85,8 @@ TEST(RankState, EveryElementHasTheOwnersThatTheLayoutImplies) {
       owners.emplace_back(ckpt::NumElements(tensor.shape), 0);
     }
     for (int64_t rank = 0; rank < layout.world_size(); ++rank) {
-      for (const Piece& piece : MakeRankState(model, layout, rank).pieces) {
+      const LocalBuffer state = OnlyBuffer(model, layout, rank);
+      for (const Piece& piece : state.pieces) {
         const ckpt::Box whole = ckpt::WholeBox(tensors[piece.tensor].shape);
         for (const int64_t element : ElementsOf(whole, piece.box)) {
           ++owners[piece.tensor].at(element);
@@ -104,7 +113,7 @@ TEST(RankState, OfPaddingOnlyOwnsNothing) {
   const Layout layout = {.data = 128, .distributed_optimizer = true};
   int64_t owning = 0;
   for (int64_t rank = 0; rank < 128; ++rank) {
-    if (!MakeRankState(model, layout, rank).pieces.empty()) ++owning;
+    if (!OnlyBuffer(model, layout, rank).pieces.empty()) ++owning;
   }
   EXPECT_GT(owning, 0);
   EXPECT_LT(owning, 128);
@@ -117,7 +126,8 @@ TEST(RankState, CutsTheBufferIntoBucketsOnTheFirstStageOnly) {
   const Layout layout = {
       .pipeline = 2, .data = 2, .distributed_optimizer = true};
   const auto buckets = [&](int64_t stage) {
-    return MakeRankState(model, layout, RankOf(layout, {.pipeline = stage}))
+    return OnlyBuffer(model, layout,
+                      RankOf(layout, RankCoordinates{.pipeline = stage}))
         .buffer.buckets;
   };
   const std::vector<FlatBuffer::Bucket> first = buckets(0);
@@ -137,9 +147,11 @@ TEST(RankState, CopiesOfATiedEmbeddingLineUpTheirShards) {
                            .distributed_optimizer = true};
     const auto word_boxes = [&](int64_t stage, int64_t data_rank) {
       std::vector<ckpt::Box> boxes;
-      const int64_t rank =
-          RankOf(layout, {.tensor = 1, .pipeline = stage, .data = data_rank});
-      for (const Piece& piece : MakeRankState(model, layout, rank).pieces) {
+      const int64_t rank = RankOf(
+          layout,
+          RankCoordinates{.tensor = 1, .pipeline = stage, .data = data_rank});
+      const LocalBuffer state = OnlyBuffer(model, layout, rank);
+      for (const Piece& piece : state.pieces) {
         if (piece.tensor == 0) boxes.push_back(piece.box);
       }
       return boxes;

@@ -67,8 +67,11 @@ TEST(AssignWriters, GivesARankOnlyBoxesThatItOwnsInOrder) {
     ASSERT_EQ(static_cast<int64_t>(items.size()), layout.world_size());
     for (int64_t rank = 0; rank < layout.world_size(); ++rank) {
       std::set<std::pair<int64_t, ckpt::Box>> owned;
-      for (const Piece& piece : MakeRankState(model, layout, rank).pieces) {
-        owned.emplace(piece.tensor, piece.box);
+      const RankState state = MakeRankState(model, layout, rank);
+      for (const LocalBuffer& buffer : state.buffers) {
+        for (const Piece& piece : buffer.pieces) {
+          owned.emplace(piece.tensor, piece.box);
+        }
       }
       for (const WriteItem& item : items[rank]) {
         EXPECT_TRUE(owned.contains({item.tensor, item.box}));
