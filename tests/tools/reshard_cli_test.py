@@ -31,6 +31,18 @@ LAYOUTS = [
     ["--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2",
      "--data-parallel-size", "2"],
 ]
+MIXTURE = LLAMA + ["--num-experts", "4", "--moe-ffn-hidden-size", "8",
+                   "--moe-shared-expert-intermediate-size", "12",
+                   "--moe-shared-expert-gate", "--qk-layernorm"]
+# Every axis there is.
+WIDE = ["--tp", "2", "--pp", "2", "--dp", "2", "--use-distributed-optimizer",
+        "--ep", "4", "--etp", "1"]
+STAGES = [
+    ["--num-layers-per-virtual-pipeline-stage", "1"],
+    ["--decoder-first-pipeline-num-layers", "3"],
+    ["--decoder-last-pipeline-num-layers", "3"],
+    ["--pipeline-model-parallel-layout", "Et|t|(t|)*1tL"],
+]
 ROLES = ("master", "exp_avg", "exp_avg_sq")
 
 
@@ -97,6 +109,28 @@ class ReshardTest(unittest.TestCase):
                 run = self.synth(f"{tensors}-{number}", model, layout)
                 self.done(CKPT, "verify", run, "--deep")
                 self.check_values(run, tensors)
+
+    def test_synth_gives_experts_and_any_stages_their_values(self):
+        for number, stages in enumerate(STAGES):
+            run = self.synth(f"mixture-{number}", MIXTURE, WIDE + stages)
+            self.done(CKPT, "verify", run, "--deep")
+            self.check_values(run, 3 * (1 + 4 * 25 + 2))
+
+    def layout_of(self, run):
+        shown = json.loads(self.done(CKPT, "show", run, "--json"))
+        return shown["record"]["layout"]
+
+    def test_b14_nothing_of_the_sources_stages_reaches_the_target(self):
+        """And there and back gives the first directory again (B12)."""
+        plain = self.synth("plain", MIXTURE, [])
+        for number, stages in enumerate(STAGES):
+            wide = self.path(f"wide-{number}")
+            back = self.path(f"back-{number}")
+            self.done(RESHARD, plain, wide, *WIDE, *stages)
+            self.assertEqual(len(self.layout_of(wide)), 5 + 3)
+            self.done(RESHARD, wide, back)
+            self.assertEqual(self.layout_of(back), self.layout_of(plain))
+            subprocess.run(["diff", "-r", plain, back], check=True)
 
     def check_values(self, run, tensors):
         index = os.path.join(run, "step-00000003", "index.h5")
