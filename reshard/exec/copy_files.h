@@ -38,7 +38,7 @@ struct TargetFragment {
 // another in the tensor, and ascend by spec.
 struct TensorCopy {
   int64_t source = 0;  // index into the tensors of the source's table
-  std::vector<TargetFragment> targets;
+  std::vector<TargetFragment> targets = {};
 };
 
 struct CopyFilesOptions {

@@ -50,7 +50,7 @@ struct DryRunReport {
   Layout to;
   int64_t parts = 0;
   int64_t payload_bytes = 0;  // to be written
-  CopyCosts costs;
+  CopyCosts costs = {};
   double read_bytes_per_s = 0;  // of the disk, now; 0 if it cannot be told
 };
 

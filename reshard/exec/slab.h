@@ -30,8 +30,8 @@ struct OpenTarget {
   ckpt::PartWriter* writer = nullptr;
   int64_t fragment = 0;
   int64_t block = 0;
-  std::span<std::byte> buffer;
-  std::optional<ckpt::BlockStream> stream;
+  std::span<std::byte> buffer = {};
+  std::optional<ckpt::BlockStream> stream = std::nullopt;
 };
 
 // A block of a source, from its first piece to its last.
