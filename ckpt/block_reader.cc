@@ -8,12 +8,6 @@
 #include "ckpt/core/status_macros.h"
 
 namespace shardshift::ckpt {
-namespace {
-
-// As much as stays in a core's cache from the read to the checksum.
-constexpr int64_t kPieceBytes = int64_t{4} << 20;
-
-}  // namespace
 
 BlockReader::BlockReader(std::shared_ptr<const File> file, const Table& table,
                          const Fragment& fragment, int64_t block)
@@ -21,8 +15,7 @@ BlockReader::BlockReader(std::shared_ptr<const File> file, const Table& table,
       table_(table),
       fragment_(fragment),
       block_(block),
-      num_bytes_(std::min(
-          kBlockBytes, FragmentBytes(table, fragment) - block * kBlockBytes)) {}
+      num_bytes_(BlockBytes(table, fragment, block)) {}
 
 absl::Status BlockReader::Read(int64_t begin, int64_t end,
                                std::span<std::byte> pages) {
@@ -51,24 +44,18 @@ absl::Status BlockReader::Finish() {
 
 absl::Status BlockReader::ReadStored(int64_t begin, int64_t end,
                                      std::span<std::byte> pages) {
-  const int64_t first_page = begin / kDirectBlockBytes * kDirectBlockBytes;
+  const int64_t offset = fragment_.blocks[block_].offset_bytes;
   // Fragments of a page and more begin on one: so do their blocks.
-  const bool on_pages =
-      fragment_.blocks[block_].offset_bytes % kDirectBlockBytes == 0;
-  while (begin < end) {
-    const int64_t from =
-        on_pages ? begin / kDirectBlockBytes * kDirectBlockBytes : begin;
-    const int64_t piece_end = std::min(end, from + kPieceBytes);
-    const int64_t to =
-        on_pages ? std::min(RoundUpToDirectBlock(piece_end), num_bytes_)
-                 : piece_end;
-    SS_RETURN_IF_ERROR(
-        Annotate(file_->ReadAt(fragment_.blocks[block_].offset_bytes + from,
-                               pages.subspan(from - first_page, to - from)),
-                 Describe(table_, fragment_)));
-    checksum_.Update(pages.subspan(begin - first_page, piece_end - begin));
-    position_ = begin = piece_end;
-  }
+  const bool on_pages = offset % kDirectBlockBytes == 0;
+  const int64_t page = begin / kDirectBlockBytes * kDirectBlockBytes;
+  const int64_t from = on_pages ? page : begin;
+  const int64_t to =
+      on_pages ? std::min(RoundUpToDirectBlock(end), num_bytes_) : end;
+  SS_RETURN_IF_ERROR(Annotate(
+      file_->ReadAt(offset + from, pages.subspan(from - page, to - from)),
+      Describe(table_, fragment_)));
+  checksum_.Update(pages.subspan(begin - page, end - begin));
+  position_ = end;
   return absl::OkStatus();
 }
 

@@ -126,12 +126,6 @@ absl::StatusOr<std::unique_ptr<PartWriter>> PartWriter::Create(
                      std::move(table_index)));
 }
 
-int64_t PartWriter::BlockBytes(int64_t fragment, int64_t block) const {
-  const Fragment& target = table_.fragments[table_index_[fragment]];
-  return std::min(kBlockBytes,
-                  FragmentBytes(table_, target) - block * kBlockBytes);
-}
-
 BoxFingerprint PartWriter::StartFingerprint(int64_t fragment,
                                             int64_t block) const {
   const Fragment& target = table_.fragments[table_index_[fragment]];
@@ -164,7 +158,7 @@ absl::Status PartWriter::WriteBlock(int64_t fragment, int64_t block,
         absl::StrCat(Describe(table_, target), " has ", target.blocks.size(),
                      " blocks, not one of number ", block));
   }
-  const int64_t expected = BlockBytes(fragment, block);
+  const int64_t expected = BlockBytes(table_, target, block);
   if (static_cast<int64_t>(bytes.size()) != expected) {
     return absl::InvalidArgumentError(
         absl::StrCat(Describe(table_, target), " block ", block, ": ",
@@ -276,9 +270,8 @@ BlockStream::BlockStream(PartWriter& writer, int64_t fragment, int64_t block,
       fragment_(fragment),
       block_(block),
       buffer_(buffer),
-      has_codec_(writer.table_.fragments[writer.table_index_[fragment]].codec !=
-                 Codec::kNone),
-      num_bytes_(writer.BlockBytes(fragment, block)),
+      target_(writer.table_.fragments[writer.table_index_[fragment]]),
+      num_bytes_(BlockBytes(writer.table_, target_, block)),
       fingerprint_(writer.StartFingerprint(fragment, block)) {}
 
 std::span<std::byte> BlockStream::room() const {
@@ -290,7 +283,7 @@ absl::Status BlockStream::Advance(int64_t num_bytes) {
   const auto bytes = buffer_.subspan(num_held_, num_bytes);
   num_held_ += num_bytes;
   num_done_ += num_bytes;
-  if (!has_codec_) {
+  if (target_.codec == Codec::kNone) {
     checksum_.Update(bytes);
     fingerprint_.Update(bytes);
   }
@@ -300,11 +293,11 @@ absl::Status BlockStream::Advance(int64_t num_bytes) {
 
 absl::Status BlockStream::Flush() {
   const auto held = buffer_.first(std::exchange(num_held_, 0));
-  if (has_codec_) return writer_.WriteBlock(fragment_, block_, held);
-  const Fragment& fragment =
-      writer_.table_.fragments[writer_.table_index_[fragment_]];
+  if (target_.codec != Codec::kNone) {
+    return writer_.WriteBlock(fragment_, block_, held);
+  }
   SS_RETURN_IF_ERROR(writer_.file_.WriteAt(
-      fragment.blocks[block_].offset_bytes + num_done_ - std::ssize(held),
+      target_.blocks[block_].offset_bytes + num_done_ - std::ssize(held),
       held));
   if (!is_complete()) return absl::OkStatus();
   return writer_.Record(fragment_, block_, checksum_.Digest(),

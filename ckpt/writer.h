@@ -95,7 +95,6 @@ class PartWriter {
   PartWriter(int64_t part, File file, PartLayout layout, Table table,
              std::vector<int64_t> table_index);
 
-  int64_t BlockBytes(int64_t fragment, int64_t block) const;
   BoxFingerprint StartFingerprint(int64_t fragment, int64_t block) const;
   absl::Status Record(int64_t fragment, int64_t block, uint64_t checksum,
                       const Fingerprint& fingerprint);
@@ -153,7 +152,7 @@ class BlockStream {
   int64_t fragment_;
   int64_t block_;
   std::span<std::byte> buffer_;
-  bool has_codec_;
+  const Fragment& target_;
   int64_t num_bytes_;     // of the block
   int64_t num_done_ = 0;  // that came
   int64_t num_held_ = 0;  // the last of them, at the front of buffer_

@@ -16,6 +16,7 @@
 #include "tools/ckpt_commands.h"
 #include "tools/ckpt_open.h"
 #include "tools/progress_bar.h"
+#include "tools/text_table.h"
 
 namespace shardshift {
 namespace {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/ckpt_open.h"
 
-#include <array>
 #include <iostream>
 #include <utility>
 
@@ -43,19 +42,6 @@ Json ToJson(const ckpt::Tensor& tensor) {
   json["shape"] = tensor.shape;
   json["dtype"] = std::string(ckpt::Name(tensor.dtype));
   return json;
-}
-
-std::string HumanBytes(int64_t bytes) {
-  constexpr std::array kUnits = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
-  size_t unit = 0;
-  auto value = static_cast<double>(bytes);
-  // 999.95 and above would print as 1000.0.
-  while (value >= 999.95 && unit + 1 < kUnits.size()) {
-    value /= 1000;
-    ++unit;
-  }
-  return unit == 0 ? absl::StrCat(bytes, " B")
-                   : absl::StrFormat("%.1f %s", value, kUnits[unit]);
 }
 
 }  // namespace shardshift

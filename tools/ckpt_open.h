@@ -33,9 +33,6 @@ std::string ToText(const Json& json, int indent = -1);
 // {"name", "role", "shape", "dtype"}
 Json ToJson(const ckpt::Tensor& tensor);
 
-// "12.3 MB", in powers of 1000.
-std::string HumanBytes(int64_t bytes);
-
 }  // namespace shardshift
 
 #endif  // SHARDSHIFT_TOOLS_CKPT_OPEN_H_

@@ -14,10 +14,6 @@ namespace {
 
 constexpr int64_t kMaxTensors = 10;
 
-std::string Megabytes(int64_t num_bytes) {
-  return absl::StrFormat("%.1f MB", static_cast<double>(num_bytes) / 1e6);
-}
-
 double SecondsOf(const reshard::DryRunReport& report) {
   if (report.read_bytes_per_s == 0) return 0;
   // One disk reads and writes.
@@ -52,9 +48,9 @@ std::string DryRunText(const reshard::DryRunReport& report, int64_t more_bytes,
       "step %d: %s -> %s\nto write  %s in %d part files\nto read   %s, %.3f "
       "times as much\nmemory    %s\n",
       report.step, reshard::ToString(report.from), reshard::ToString(report.to),
-      Megabytes(report.payload_bytes), report.parts,
-      Megabytes(report.costs.read_bytes), AmplificationOf(report),
-      Megabytes(report.costs.memory_bytes + more_bytes));
+      HumanBytes(report.payload_bytes), report.parts,
+      HumanBytes(report.costs.read_bytes), AmplificationOf(report),
+      HumanBytes(report.costs.memory_bytes + more_bytes));
   if (report.read_bytes_per_s > 0) {
     absl::StrAppendFormat(
         &text,
@@ -66,7 +62,7 @@ std::string DryRunText(const reshard::DryRunReport& report, int64_t more_bytes,
   for (const reshard::TensorCost& cost : Costliest(report)) {
     const ckpt::Tensor& tensor = table.tensors[cost.source];
     rows.push_back({tensor.name, tensor.role, ckpt::ToString(tensor.shape),
-                    Megabytes(cost.payload_bytes), absl::StrCat(cost.sources),
+                    HumanBytes(cost.payload_bytes), absl::StrCat(cost.sources),
                     absl::StrCat(cost.targets), absl::StrCat(cost.copies)});
   }
   return absl::StrCat(text, "\nwhat is cut most:\n",
@@ -94,8 +90,7 @@ nlohmann::json DryRunJson(const reshard::DryRunReport& report,
                        {"copies", cost.copies}});
   }
   return {{"step", report.step},
-          {"from", report.from.has_value() ? reshard::ToJson(*report.from)
-                                           : nlohmann::json()},
+          {"from", reshard::ToJson(report.from)},
           {"to", reshard::ToJson(report.to)},
           {"bytes", report.payload_bytes},
           {"bytes_read", report.costs.read_bytes},

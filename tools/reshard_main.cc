@@ -38,19 +38,15 @@ struct ReshardFlags {
   uint64_t memory_limit = kDefaultMemoryLimit;
 };
 
-reshard::ReshardOptions OptionsOf(const ReshardFlags& flags) {
-  return {.memory_bytes =
-              static_cast<int64_t>(flags.memory_limit) - kMemoryBesidesBands,
-          .codec = flags.codec};
+int64_t MemoryOfBands(const ReshardFlags& flags) {
+  return static_cast<int64_t>(flags.memory_limit) - kMemoryBesidesBands;
 }
 
 void PrintReport(const reshard::ReshardReport& report, double seconds,
                  const ReshardFlags& flags) {
   if (flags.json) {
     std::cout << nlohmann::json{{"step", report.step},
-                                {"from", report.from.has_value()
-                                             ? reshard::ToJson(*report.from)
-                                             : nlohmann::json()},
+                                {"from", reshard::ToJson(report.from)},
                                 {"to", reshard::ToJson(report.to)},
                                 {"tensors", report.tensors},
                                 {"bytes", report.payload_bytes},
@@ -84,8 +80,9 @@ absl::StatusOr<int> RunReshard(const ReshardFlags& flags) {
   if (flags.dry_run) {
     SS_ASSIGN_OR_RETURN(
         const reshard::DryRunReport report,
-        reshard::DryRun(*found.reader, ApplyLayout(flags.layout, {}),
-                        OptionsOf(flags)));
+        reshard::DryRun(
+            *found.reader, ApplyLayout(flags.layout, {}),
+            {.memory_bytes = MemoryOfBands(flags), .codec = flags.codec}));
     const ckpt::Table& table = found.reader->table();
     std::cout << (flags.json
                       ? DryRunJson(report, kMemoryBesidesBands, table).dump() +
@@ -99,11 +96,10 @@ absl::StatusOr<int> RunReshard(const ReshardFlags& flags) {
     const auto show = [&bar](int64_t done, int64_t total) {
       bar.Show(done, total);
     };
-    const reshard::ReshardOptions options = OptionsOf(flags);
     return reshard::ReshardCheckpoint(*found.reader, flags.destination,
                                       ApplyLayout(flags.layout, {}),
-                                      {.memory_bytes = options.memory_bytes,
-                                       .codec = options.codec,
+                                      {.memory_bytes = MemoryOfBands(flags),
+                                       .codec = flags.codec,
                                        .progress = show});
   }();
   SS_RETURN_IF_ERROR(report.status());

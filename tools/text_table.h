@@ -1,12 +1,16 @@
-// Columns of text for people.
+// Text for people: numbers of bytes, columns.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_TOOLS_TEXT_TABLE_H_
 #define SHARDSHIFT_TOOLS_TEXT_TABLE_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace shardshift {
+
+// "12.3 MB", in powers of 1000.
+std::string HumanBytes(int64_t bytes);
 
 enum class Align { kLeft, kRight };
 

@@ -244,8 +244,14 @@ int64_t FragmentBytes(const Table& table, const Fragment& fragment) {
          ItemSize(table.tensors[fragment.tensor].dtype);
 }
 
+int64_t BlockBytes(const Table& table, const Fragment& fragment,
+                   int64_t block) {
+  return std::min(kBlockBytes,
+                  FragmentBytes(table, fragment) - block * kBlockBytes);
+}
+
 int64_t ChunkBytes(const Table& table, const Fragment& fragment) {
-  return std::min(FragmentBytes(table, fragment), kBlockBytes);
+  return BlockBytes(table, fragment, 0);
 }
 
 std::string Describe(const Tensor& tensor) {

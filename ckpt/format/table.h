@@ -101,6 +101,9 @@ struct Table {
 // Of the values, whatever the codec.
 int64_t FragmentBytes(const Table& table, const Fragment& fragment);
 
+// Of the values of block `block`.
+int64_t BlockBytes(const Table& table, const Fragment& fragment, int64_t block);
+
 // What the blocks of a fragment with a codec are padded to: HDF5 wants chunks
 // of one size.
 int64_t ChunkBytes(const Table& table, const Fragment& fragment);

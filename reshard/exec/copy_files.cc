@@ -140,6 +140,8 @@ class FileCopier {
     return absl::OkStatus();
   }
 
+  // Made once to check it and once to follow it: the states of all tensors
+  // together would take memory as the checkpoint has fragments.
   absl::StatusOr<std::shared_ptr<TensorState>> StateOf(const TensorCopy& copy) {
     auto state = std::make_shared<TensorState>();
     state->from = &source_.table().tensors[copy.source];
@@ -275,7 +277,7 @@ class FileCopier {
       const int64_t block = begin / ckpt::kBlockBytes;
       const int64_t block_begin = block * ckpt::kBlockBytes;
       if (open && open->block != block) {
-        slab.to_finish.push_back(std::move(open));
+        slab.to_finish.push_back(std::exchange(open, nullptr));
       }
       if (!open) {
         SS_ASSIGN_OR_RETURN(auto file, source_.PartFile(fragment.part));

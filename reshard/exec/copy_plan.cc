@@ -7,7 +7,10 @@
 
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/aligned_buffer.h"
+#include "reshard/exec/checkpoint_state.h"
 #include "reshard/exec/executors.h"
+#include "reshard/layout/parameters.h"
+#include "reshard/layout/write_assignment.h"
 
 namespace shardshift::reshard {
 namespace {
@@ -18,9 +21,13 @@ constexpr std::chrono::duration<double> kProbeTime(1.0);
 
 }  // namespace
 
-absl::StatusOr<CopyPlan> PlanCopy(
-    const ckpt::Reader& source, const std::vector<LogicalTensor>& tensors,
-    const std::vector<std::vector<WriteItem>>& items) {
+absl::StatusOr<CopyPlan> PlanCopy(const ckpt::Reader& source,
+                                  const ModelConfig& model,
+                                  const Layout& layout) {
+  const std::vector<LogicalTensor> tensors = LogicalTensors(model);
+  SS_RETURN_IF_ERROR(CheckTensors(source, tensors));
+  const std::vector<std::vector<WriteItem>> items =
+      AssignWriters(model, layout);
   CopyPlan plan;
   std::map<std::pair<int64_t, int64_t>, TensorCopy> copies;
   for (size_t rank = 0; rank < items.size(); ++rank) {

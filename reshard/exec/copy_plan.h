@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "ckpt/reader.h"
 #include "reshard/exec/copy_files.h"
-#include "reshard/layout/parameters.h"
-#include "reshard/layout/write_assignment.h"
+#include "reshard/layout/layout.h"
+#include "reshard/layout/model_config.h"
 
 namespace shardshift::reshard {
 
@@ -19,12 +19,12 @@ struct CopyPlan {
   std::vector<TensorCopy> tensors;
 };
 
-// What CopyFiles has to do for items[k], those of part k. Tensors come in the
-// order of the model, which is that of the fragments in every part.
-// Errors: NotFound for a tensor that the source has not.
-absl::StatusOr<CopyPlan> PlanCopy(
-    const ckpt::Reader& source, const std::vector<LogicalTensor>& tensors,
-    const std::vector<std::vector<WriteItem>>& items);
+// What CopyFiles has to do for a source with the tensors of `model`. They come
+// in the order of the model, which is that of the fragments in every part.
+// REQUIRES: Validate(model, layout) is OK. Errors: as CheckTensors.
+absl::StatusOr<CopyPlan> PlanCopy(const ckpt::Reader& source,
+                                  const ModelConfig& model,
+                                  const Layout& layout);
 
 // Of all tensors together.
 int64_t PayloadBytes(const ckpt::Reader& source);

@@ -60,27 +60,6 @@ absl::StatusOr<std::optional<ckpt::PartReceipt>> WritePartFromMemory(
     const std::vector<LogicalTensor>& tensors, std::span<const WriteItem> items,
     std::span<const std::span<const std::byte>> images);
 
-// A box inside that of an item, and where its dense image goes.
-struct ItemPiece {
-  const WriteItem* item = nullptr;
-  ckpt::Box box;
-  float* image = nullptr;
-};
-
-// Fills the images of all `pieces`.
-using ItemSource =
-    absl::FunctionRef<absl::Status(std::span<const ItemPiece> pieces)>;
-
-// Any source to files: writes part k with the items parts[k], through two
-// slabs of slab_bytes, of which one is filled while the other is written.
-// A slab has room for the largest block, so ckpt::kBlockBytes are enough.
-// Fragments are stored with `codec`.
-absl::StatusOr<std::vector<ckpt::PartReceipt>> WriteParts(
-    const std::string& directory, const ckpt::CheckpointId& id,
-    const std::vector<LogicalTensor>& tensors,
-    std::span<const std::vector<WriteItem>> parts, int64_t slab_bytes,
-    ckpt::Codec codec, ItemSource source);
-
 }  // namespace shardshift::reshard
 
 #endif  // SHARDSHIFT_RESHARD_EXEC_EXECUTORS_H_

@@ -16,7 +16,6 @@
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/exec/copy_files.h"
 #include "reshard/exec/copy_plan.h"
-#include "reshard/layout/write_assignment.h"
 
 namespace shardshift::reshard {
 namespace {
@@ -118,18 +117,18 @@ class Resharder {
             const Layout& layout, const ReshardOptions& options)
       : source_(source),
         state_(std::move(state)),
-        tensors_(LogicalTensors(state_.model)),
         layout_(layout),
         options_(options) {}
 
   absl::StatusOr<ReshardReport> Run(const std::string& run_dir) {
-    SS_RETURN_IF_ERROR(CheckTensors(source_, tensors_));
+    SS_ASSIGN_OR_RETURN(const CopyPlan plan,
+                        PlanCopy(source_, state_.model, layout_));
     report_.payload_bytes = PayloadBytes(source_);
     report_.step = source_.step();
     report_.from = state_.layout;
     report_.to = layout_;
     report_.tensors = static_cast<int64_t>(source_.table().tensors.size());
-    SS_RETURN_IF_ERROR(WriteStep(run_dir));
+    SS_RETURN_IF_ERROR(WriteStep(run_dir, plan));
     SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Reader> copy,
                         ckpt::Reader::Open(ckpt::JoinPath(
                             run_dir, ckpt::StepName(source_.step()))));
@@ -140,13 +139,10 @@ class Resharder {
   }
 
  private:
-  absl::Status WriteStep(const std::string& run_dir) {
+  absl::Status WriteStep(const std::string& run_dir, const CopyPlan& plan) {
     SS_ASSIGN_OR_RETURN(const std::string step_dir,
                         ckpt::BeginCheckpoint(run_dir, source_.step()));
     const ckpt::CheckpointId id = {source_.step(), source_.state()};
-    SS_ASSIGN_OR_RETURN(
-        const CopyPlan plan,
-        PlanCopy(source_, tensors_, AssignWriters(state_.model, layout_)));
     const auto progress = [this](int64_t done_bytes) {
       options_.progress(done_bytes, report_.payload_bytes);
     };
@@ -166,7 +162,6 @@ class Resharder {
 
   const ckpt::Reader& source_;
   CheckpointState state_;
-  const std::vector<LogicalTensor> tensors_;
   const Layout layout_;
   const ReshardOptions& options_;
   ReshardReport report_;
@@ -185,11 +180,8 @@ absl::StatusOr<DryRunReport> DryRun(const ckpt::Reader& source,
                                     const ReshardOptions& options) {
   SS_ASSIGN_OR_RETURN(const CheckpointState state, ReadState(source));
   SS_RETURN_IF_ERROR(Validate(state.model, layout));
-  const std::vector<LogicalTensor> tensors = LogicalTensors(state.model);
-  SS_RETURN_IF_ERROR(CheckTensors(source, tensors));
-  SS_ASSIGN_OR_RETURN(
-      const CopyPlan plan,
-      PlanCopy(source, tensors, AssignWriters(state.model, layout)));
+  SS_ASSIGN_OR_RETURN(const CopyPlan plan,
+                      PlanCopy(source, state.model, layout));
   DryRunReport report = {.step = source.step(),
                          .from = state.layout,
                          .to = layout,

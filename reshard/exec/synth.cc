@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reshard/exec/synth.h"
 
+#include <algorithm>
 #include <cmath>
-#include <span>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
+#include "ckpt/io/aligned_buffer.h"
 #include "ckpt/io/file.h"
 #include "ckpt/io/worker_pool.h"
 #include "ckpt/writer.h"
@@ -17,8 +20,6 @@
 
 namespace shardshift::reshard {
 namespace {
-
-constexpr int64_t kSlabBytes = int64_t{32} << 20;
 
 // The finaliser of splitmix64.
 uint64_t Mix(uint64_t x) {
@@ -50,22 +51,62 @@ class ValueSequence {
   bool squares_;
 };
 
-// Row-major indices, in `shape`, of the first element of each innermost row.
 void FillBox(const ValueSequence& values, const ckpt::Shape& shape,
              const ckpt::Box& box, float* image) {
   const int64_t row = box.extent.empty() ? 1 : box.extent.back();
-  const int64_t rows = row == 0 ? 0 : ckpt::NumElements(box) / row;
-  for (int64_t r = 0; r < rows; ++r) {
-    int64_t rest = r;
-    int64_t index = box.extent.empty() ? 0 : box.start.back();
-    int64_t stride = shape.empty() ? 1 : shape.back();
-    for (size_t dim = shape.empty() ? 0 : shape.size() - 1; dim-- > 0;) {
-      index += (box.start[dim] + rest % box.extent[dim]) * stride;
-      rest /= box.extent[dim];
-      stride *= shape[dim];
-    }
+  for (int64_t at = 0; at < ckpt::NumElements(box); at += row) {
+    const int64_t index = ckpt::RowMajorIndex(shape, box, at);
     for (int64_t i = 0; i < row; ++i) *image++ = values.At(index + i);
   }
+}
+
+// A block of item `item` of a part.
+struct PartBlock {
+  int64_t item = 0;
+  int64_t block = 0;
+};
+
+constexpr int64_t kItemsPerBlock = ckpt::kBlockBytes / int64_t{sizeof(float)};
+
+absl::Status WriteBlock(const LogicalTensor& tensor, const WriteItem& item,
+                        const PartBlock& at, ckpt::PartWriter& writer) {
+  SS_ASSIGN_OR_RETURN(ckpt::StagingBuffer buffer, ckpt::StagingBuffer::Take());
+  auto* image = reinterpret_cast<float*>(buffer.bytes().data());
+  const ValueSequence values(tensor.name, kOptimizerRoles[item.role]);
+  const int64_t begin = at.block * kItemsPerBlock;
+  const int64_t end =
+      std::min(begin + kItemsPerBlock, ckpt::NumElements(item.box));
+  for (const ckpt::Box& box : ckpt::RowMajorRange(item.box, begin, end)) {
+    FillBox(values, tensor.shape, box, image);
+    image += ckpt::NumElements(box);
+  }
+  return writer.WriteBlock(
+      at.item, at.block,
+      buffer.bytes().first((end - begin) * int64_t{sizeof(float)}));
+}
+
+absl::StatusOr<ckpt::PartReceipt> WritePart(
+    const std::string& step_dir, int64_t part, const ckpt::CheckpointId& id,
+    const std::vector<LogicalTensor>& tensors,
+    const std::vector<WriteItem>& items, ckpt::Codec codec) {
+  SS_ASSIGN_OR_RETURN(
+      const std::unique_ptr<ckpt::PartWriter> writer,
+      ckpt::PartWriter::Create(step_dir, part, id,
+                               FragmentSpecs(tensors, items), codec));
+  std::vector<PartBlock> blocks;
+  for (int64_t i = 0; i < std::ssize(items); ++i) {
+    const int64_t num_bytes =
+        ckpt::NumElements(items[i].box) * int64_t{sizeof(float)};
+    for (int64_t b = 0; b < ckpt::NumBlocks(num_bytes); ++b) {
+      blocks.push_back({i, b});
+    }
+  }
+  SS_RETURN_IF_ERROR(
+      ckpt::WorkerPool::Default().Run(std::ssize(blocks), [&](int64_t i) {
+        const WriteItem& item = items[blocks[i].item];
+        return WriteBlock(tensors[item.tensor], item, blocks[i], *writer);
+      }));
+  return writer->Close();
 }
 
 }  // namespace
@@ -93,21 +134,17 @@ absl::Status WriteSynthCheckpoint(const std::string& run_dir, int64_t step,
   };
   SS_ASSIGN_OR_RETURN(const std::string step_dir,
                       ckpt::BeginCheckpoint(run_dir, step));
-  const auto fill = [&](std::span<const ItemPiece> pieces) {
-    return ckpt::WorkerPool::Default().Run(
-        static_cast<int64_t>(pieces.size()), [&](int64_t i) {
-          const ItemPiece& piece = pieces[i];
-          const LogicalTensor& tensor = tensors[piece.item->tensor];
-          FillBox(ValueSequence(tensor.name, kOptimizerRoles[piece.item->role]),
-                  tensor.shape, piece.box, piece.image);
-          return absl::OkStatus();
-        });
-  };
   const ckpt::CheckpointId id = {step, StateText(state)};
-  SS_ASSIGN_OR_RETURN(
-      const std::vector<ckpt::PartReceipt> receipts,
-      WriteParts(step_dir, id, tensors, AssignWriters(model, layout),
-                 kSlabBytes, codec, fill));
+  std::vector<ckpt::PartReceipt> receipts;
+  const std::vector<std::vector<WriteItem>> parts =
+      AssignWriters(model, layout);
+  for (size_t part = 0; part < parts.size(); ++part) {
+    if (parts[part].empty()) continue;
+    SS_ASSIGN_OR_RETURN(ckpt::PartReceipt receipt,
+                        WritePart(step_dir, static_cast<int64_t>(part), id,
+                                  tensors, parts[part], codec));
+    receipts.push_back(std::move(receipt));
+  }
   SS_RETURN_IF_ERROR(ckpt::CommitCheckpoint(run_dir, id, receipts,
                                             StateText(record),
                                             /*replace_existing=*/false));

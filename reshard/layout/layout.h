@@ -106,6 +106,8 @@ std::string ToString(const std::optional<Layout>& layout);
 // included. Beyond the plain axes a key is there only if it differs from its
 // default.
 nlohmann::json ToJson(const Layout& layout);
+// The same, or null.
+nlohmann::json ToJson(const std::optional<Layout>& layout);
 // Errors: DataLoss for a key that is missing or mistyped. Any numbers are
 // taken: Validate judges them.
 absl::StatusOr<Layout> LayoutFromJson(const nlohmann::json& json);

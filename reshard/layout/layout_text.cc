@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "reshard/layout/flat_buffer.h"
+#include "reshard/layout/json_types.h"
 #include "reshard/layout/layout.h"
 
 namespace shardshift::reshard {
@@ -45,16 +46,6 @@ std::string Text(bool) { return ""; }
 std::string Text(int64_t value) { return absl::StrCat(value); }
 std::string Text(const std::vector<int64_t>& values) {
   return absl::StrJoin(values, ",");
-}
-
-bool HasType(const json& value, bool) { return value.is_boolean(); }
-bool HasType(const json& value, int64_t) { return value.is_number_integer(); }
-bool HasType(const json& value, const std::vector<int64_t>&) {
-  if (!value.is_array()) return false;
-  for (const json& element : value) {
-    if (!element.is_number_integer()) return false;
-  }
-  return true;
 }
 
 // Calls visit(key, words, member) for what differs from its default.
@@ -99,6 +90,10 @@ json ToJson(const Layout& layout) {
         object[key] = value;
       });
   return object;
+}
+
+json ToJson(const std::optional<Layout>& layout) {
+  return layout.has_value() ? ToJson(*layout) : json();
 }
 
 absl::StatusOr<Layout> LayoutFromJson(const json& object) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
+#include "reshard/layout/json_types.h"
 
 namespace shardshift::reshard {
 namespace {
@@ -57,10 +58,6 @@ constexpr char kNormalizationKey[] = "normalization";
 constexpr char kPositionKey[] = "position_embedding_type";
 constexpr char kActivationKey[] = "gelu";
 constexpr char kTanhGelu[] = "tanh";
-
-bool HasType(const json& value, int64_t) { return value.is_number_integer(); }
-bool HasType(const json& value, double) { return value.is_number(); }
-bool HasType(const json& value, bool) { return value.is_boolean(); }
 
 absl::Status BadKey(absl::string_view key, absl::string_view problem) {
   return absl::DataLossError(
