@@ -109,10 +109,15 @@ absl::Status CheckExtent(const char* key, int64_t value, int64_t min,
 absl::Status CheckNoExperts(const ModelConfig& model) {
   ModelConfig plain;
   plain.qk_layernorm = model.qk_layernorm;
-  if (OptionalFields(model) == OptionalFields(plain)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      "num_experts is 0, but another field of a mixture of experts "
-      "(moe_...) is set; give --num-experts or drop the others");
+  const json expected = OptionalFields(plain);
+  const json found = OptionalFields(model);
+  for (const auto& [key, value] : found.items()) {
+    if (value == expected[key]) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(key, " is ", value.dump(),
+                     ", but num_experts is 0; give --num-experts or drop it"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckExperts(const ModelConfig& model) {

@@ -166,6 +166,7 @@ constexpr Rule kRouterRules[] = {
      Split::kReplicated,
      When::kAlways,
      {{"weight", Dim::kExperts, Dim::kHidden}}},
+    {"bias", Split::kReplicated, When::kLinearBias, {{"bias", Dim::kExperts}}},
 };
 
 constexpr Rule kSharedGateRules[] = {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -176,6 +177,74 @@ TEST(BugKindsOfLayouts, B19EveryElementHasOneWriter) {
       }
     }
   }
+}
+
+// Padding is a matter of memory: it changes no logical tensor, and no rank
+// stores any of it, whether or not the output layer is the embedding.
+TEST(BugKindsOfLayouts, B43AndB45PaddingOfTheVocabularyIsNeverStored) {
+  for (const bool untied : {false, true}) {
+    ModelConfig model = GptModel();
+    model.untie_embeddings_and_output_weights = untied;
+    model.vocab_size = 10;
+    model.padded_vocab_size = 16;
+    ModelConfig wider = model;
+    wider.padded_vocab_size = 64;
+    EXPECT_EQ(LogicalTensors(model), LogicalTensors(wider));
+    const Layout layout = {.tensor = 4, .pipeline = 2};
+    ASSERT_OK(Validate(model, layout));
+    for (const ModelConfig& padded : {model, wider}) {
+      std::vector<int64_t> rows(LogicalTensors(padded).size(), 0);
+      for (const auto& list : AssignWriters(padded, layout)) {
+        for (const WriteItem& item : list) {
+          const ckpt::Box& box = item.box;
+          rows[item.tensor] =
+              std::max(rows[item.tensor], box.start[0] + box.extent[0]);
+        }
+      }
+      EXPECT_EQ(rows[TensorNamed(padded, "embedding.word.weight")], 10);
+      if (!untied) continue;
+      EXPECT_EQ(rows[TensorNamed(padded, "output.weight")], 10);
+    }
+  }
+}
+
+// Rank and chunk of each buffer with a parameter of that name.
+std::vector<std::pair<int64_t, int64_t>> HoldersOf(const ModelConfig& model,
+                                                   const Layout& layout,
+                                                   const std::string& name) {
+  std::vector<std::pair<int64_t, int64_t>> holders;
+  for (int64_t rank = 0; rank < layout.world_size(); ++rank) {
+    const RankState state = MakeRankState(model, layout, rank);
+    for (const LocalBuffer& buffer : state.buffers) {
+      for (const Parameter& p : buffer.parameters) {
+        if (p.name == name) holders.emplace_back(rank, buffer.chunk);
+      }
+    }
+  }
+  return holders;
+}
+
+TEST(BugKindsOfLayouts, B50AndB52ATiedMatrixIsOnTheFirstAndTheLastChunk) {
+  ModelConfig model = GptModel();
+  model.num_layers = 8;
+  using Holders = std::vector<std::pair<int64_t, int64_t>>;
+  const auto embedding = [&](const Layout& layout) {
+    return HoldersOf(model, layout, "embedding.word.weight");
+  };
+  const auto output = [&](const Layout& layout) {
+    return HoldersOf(model, layout, "output.weight");
+  };
+  EXPECT_THAT(output({}), IsEmpty());
+  for (const int64_t stages : {2, 4}) {
+    for (const int64_t chunks : {1, 2}) {
+      const Layout layout = {.pipeline = stages, .virtual_stages = chunks};
+      ASSERT_OK(Validate(model, layout));
+      EXPECT_EQ(embedding(layout), (Holders{{0, 0}}));
+      EXPECT_EQ(output(layout), (Holders{{stages - 1, chunks - 1}}));
+    }
+  }
+  model.untie_embeddings_and_output_weights = true;
+  EXPECT_EQ(output({}), (Holders{{0, 0}}));
 }
 
 // A flat buffer's length depends on DP, what is stored does not.

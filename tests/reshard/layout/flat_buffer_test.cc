@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reshard/layout/flat_buffer.h"
 
+#include <algorithm>
 #include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "reshard/layout/model_map.h"
 #include "reshard/layout/parameters.h"
 #include "reshard/layout/stages.h"
 #include "tests/reshard/sample.h"
@@ -159,14 +161,42 @@ class MegatronBuffers : public ::testing::Test {
 };
 
 Layout LayoutOf(const nlohmann::json& entry) {
-  return {.tensor = entry["tensor"],
-          .pipeline = entry["pipeline"],
-          .data = entry["data"],
-          .distributed_optimizer = entry["distributed_optimizer"]};
+  return {
+      .tensor = entry["tensor"],
+      .pipeline = entry["pipeline"],
+      .data = entry["data"],
+      .distributed_optimizer = entry["distributed_optimizer"],
+      .expert = entry.value("expert", 1),
+      .layers_per_virtual_stage = entry.value("layers_per_virtual_stage", 0)};
+}
+
+BufferPlace PlaceOf(const nlohmann::json& entry) {
+  return {.experts = entry.value("experts", false),
+          .stage = entry["stage"],
+          .chunk = entry.value("chunk", 0),
+          .tensor = entry["rank"],
+          .expert = entry.value("experts", false)
+                        ? entry.value("expert_rank", 0)
+                        : 0};
+}
+
+ModelConfig ModelOf(const nlohmann::json& entry) {
+  ModelConfig model = entry["llama"] ? LlamaModel() : GptModel();
+  model.hidden_size = 32;
+  model.ffn_hidden_size = 64;
+  model.kv_channels = 8;
+  model.vocab_size = 259;
+  model.padded_vocab_size = entry["tensor"] == 1 ? 264 : 272;
+  model.max_position_embeddings = 32;
+  if (entry.contains("expert")) {
+    model.num_experts = 4;
+    model.moe_ffn_hidden_size = 48;
+  }
+  return model;
 }
 
 TEST_F(MegatronBuffers, AreMadeTheSame) {
-  ASSERT_EQ(entries_.size(), 7);
+  ASSERT_EQ(entries_.size(), 19);
   for (const nlohmann::json& entry : entries_) {
     SCOPED_TRACE(entry["run"]);
     const Layout layout = LayoutOf(entry);
@@ -185,7 +215,8 @@ TEST_F(MegatronBuffers, AreMadeTheSame) {
       buckets.push_back({{bucket[0], bucket[1]}, bucket[2]});
     }
     FlatBufferOptions options = {
-        .data_ranks = layout.data,
+        .data_ranks =
+            ModelMap(ModelOf(entry), layout).RanksOf(PlaceOf(entry)).count,
         .distributed_optimizer = layout.distributed_optimizer};
     if (!entry["bucket_size"].is_null()) {
       options.bucket_size = entry["bucket_size"].get<int64_t>();
@@ -196,9 +227,20 @@ TEST_F(MegatronBuffers, AreMadeTheSame) {
   }
 }
 
-// The name of a parameter of ours; `stage_begin` is the first layer of the
-// stage, from which Megatron counts.
-std::string NameFromMegatron(std::string name, int64_t stage_begin) {
+// Adds `begin` to the number after `prefix` in a name that has one.
+void CountFrom(int64_t begin, const std::string& prefix, std::string& name) {
+  size_t at = name.find(prefix);
+  if (at == std::string::npos) return;
+  at += prefix.size();
+  const size_t digits = name.find('.', at) - at;
+  const int64_t number = std::stoll(name.substr(at, digits));
+  name.replace(at, digits, std::to_string(begin + number));
+}
+
+// The name of a parameter of ours. Megatron counts layers from the first of
+// its chunk, and experts from the first of its rank.
+std::string NameFromMegatron(std::string name, int64_t first_layer,
+                             int64_t first_expert) {
   const std::vector<std::pair<std::string, std::string>> words = {
       {"embedding.word_embeddings", "embedding.word"},
       {"embedding.position_embeddings", "embedding.position"},
@@ -207,40 +249,45 @@ std::string NameFromMegatron(std::string name, int64_t stage_begin) {
       {"decoder.layers.", "layers."},
       {"input_layernorm", "attention_norm"},
       {"pre_mlp_layernorm", "mlp_norm"},
-      {"self_attention.linear_", "attention."},
-      {"mlp.linear_", "mlp."}};
+      {"self_attention.", "attention."},
+      {"local_experts.", ""},
+      {".linear_", "."}};
   for (const auto& [theirs, ours] : words) {
     const size_t at = name.find(theirs);
     if (at != std::string::npos) name.replace(at, theirs.size(), ours);
   }
-  if (name.rfind("layers.", 0) == 0) {
-    const int64_t layer = stage_begin + (name[7] - '0');
-    name.replace(7, 1, std::to_string(layer));
-  }
+  CountFrom(first_layer, "layers.", name);
+  CountFrom(first_expert, "experts.", name);
   return name;
 }
 
-TEST_F(MegatronBuffers, HoldTheParametersOfTheStageWithTheirLocalSizes) {
+TEST_F(MegatronBuffers, HoldTheParametersOfThePlaceWithTheirLocalSizes) {
+  using Parameters = std::vector<std::pair<std::string, int64_t>>;
   for (const nlohmann::json& entry : entries_) {
     SCOPED_TRACE(entry["run"]);
-    ModelConfig model = entry["llama"] ? LlamaModel() : GptModel();
-    model.hidden_size = 32;
-    model.ffn_hidden_size = 64;
-    model.kv_channels = 8;
-    model.vocab_size = 259;
-    model.padded_vocab_size = entry["tensor"] == 1 ? 264 : 272;
-    model.max_position_embeddings = 32;
+    const ModelConfig model = ModelOf(entry);
     const Layout layout = LayoutOf(entry);
-    const int64_t begin = LayersOfStage(model, layout, entry["stage"]).begin;
-    std::map<std::string, int64_t> theirs;
+    const BufferPlace place = PlaceOf(entry);
+    const int64_t chunk = place.chunk * layout.pipeline + place.stage;
+    const int64_t first_layer = LayersOfChunks(model, layout)[chunk].begin;
+    const int64_t first_expert =
+        place.expert * model.num_experts / layout.expert;
+    Parameters theirs;
     for (const nlohmann::json& parameter : entry["parameters"]) {
-      theirs[NameFromMegatron(parameter[0], begin)] =
-          parameter[2].get<int64_t>() - parameter[1].get<int64_t>();
+      theirs.emplace_back(
+          NameFromMegatron(parameter[0], first_layer, first_expert),
+          parameter[2].get<int64_t>() - parameter[1].get<int64_t>());
     }
-    std::map<std::string, int64_t> ours;
+    Parameters ours;
     for (const Parameter& parameter :
-         LocalParameters(model, layout, entry["rank"], entry["stage"])) {
-      ours[parameter.name] = parameter.num_elements();
+         ModelMap(model, layout).MakeBuffer(place).parameters) {
+      ours.emplace_back(parameter.name, parameter.num_elements());
+    }
+    // These runs have the norms apart from the matrices after them, hence
+    // another order; experts have none.
+    if (!place.experts) {
+      std::sort(ours.begin(), ours.end());
+      std::sort(theirs.begin(), theirs.end());
     }
     EXPECT_EQ(ours, theirs);
   }

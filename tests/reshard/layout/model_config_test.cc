@@ -136,7 +136,8 @@ TEST(ValidateModel, RefusesAMixtureThatCannotBe) {
   refused([](Model& m) { m.num_experts = -1; }, "num_experts is -1");
   refused([](Model& m) { m.num_experts = (1 << 16) + 1; },
           "num_experts is 65537, expected 0 to 65536");
-  refused([](Model& m) { m.num_experts = 0; }, "give --num-experts");
+  refused([](Model& m) { m.num_experts = 0; },
+          "moe_ffn_hidden_size is 8, but num_experts is 0; give --num-experts");
   refused([](Model& m) { m.moe_ffn_hidden_size = 0; },
           "moe_ffn_hidden_size is 0");
   refused([](Model& m) { m.moe_router_topk = 5; },

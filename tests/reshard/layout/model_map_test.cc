@@ -278,6 +278,30 @@ TEST(RegistrationOrder, IsMegatronsOfAMixture) {
                   mlp + "experts.3.fc1.weight", mlp + "experts.3.fc2.weight"));
 }
 
+// A router's bias comes with those of the linears (megatron-core 0.16.1).
+TEST(RegistrationOrder, HasTheBiasesOfAMixtureAfterTheirMatrices) {
+  ModelConfig model = MixtureModel();
+  model.num_layers = 1;
+  model.moe_shared_expert_intermediate_size = 0;
+  model.moe_shared_expert_gate = false;
+  model.add_bias_linear = true;
+  const Layout layout = {.tensor = 2, .data = 2, .expert = 2};
+  ASSERT_OK(Validate(model, layout));
+  const RankState state = MakeRankState(model, layout, 2);
+  const std::string mlp = "layers.0.mlp.";
+  const std::vector<std::string> dense = Names(state.buffers[0]);
+  const auto router =
+      std::find(dense.begin(), dense.end(), mlp + "router.weight");
+  ASSERT_NE(router, dense.end());
+  EXPECT_EQ(router[1], mlp + "router.bias");
+  EXPECT_THAT(
+      Names(state.buffers[1]),
+      ElementsAre(mlp + "experts.2.fc1.weight", mlp + "experts.2.fc1.bias",
+                  mlp + "experts.2.fc2.weight", mlp + "experts.2.fc2.bias",
+                  mlp + "experts.3.fc1.weight", mlp + "experts.3.fc1.bias",
+                  mlp + "experts.3.fc2.weight", mlp + "experts.3.fc2.bias"));
+}
+
 TEST(RegistrationOrder, HasExpertsAmongTheRestWithoutExpertParallelism) {
   ModelConfig model = MixtureModel();
   model.num_layers = 1;
@@ -285,29 +309,6 @@ TEST(RegistrationOrder, HasExpertsAmongTheRestWithoutExpertParallelism) {
   ASSERT_EQ(state.buffers.size(), 1);
   const std::vector<std::string> names = Names(state.buffers[0]);
   EXPECT_EQ(std::count_if(names.begin(), names.end(), IsExpert), 8);
-}
-
-// The fixture legacy-moe-ep2dp4 (its buffers.json) of Megatron-LM: 4 layers,
-// hidden 32, experts of width 48, EP2 DP4.
-TEST(ExpertBuffer, LiesAsMegatronLaidItOut) {
-  ModelConfig model = LlamaModel();
-  model.hidden_size = 32;
-  model.num_experts = 4;
-  model.moe_ffn_hidden_size = 48;
-  const Layout layout = {.data = 4, .distributed_optimizer = true, .expert = 2};
-  const RankState state = MakeRankState(model, layout, 0);
-  ASSERT_EQ(state.buffers.size(), 2);
-  const LocalBuffer& experts = state.buffers[1];
-  EXPECT_TRUE(experts.experts);
-  EXPECT_EQ(experts.buffer.num_elements, 36864);
-  EXPECT_EQ(experts.buffer.shards, 2);
-  ASSERT_EQ(experts.parameters.size(), 16);
-  EXPECT_EQ(experts.parameters[15].name, "layers.3.mlp.experts.1.fc2.weight");
-  EXPECT_EQ(experts.buffer.parameters[15], (Range{0, 1536}));
-  EXPECT_EQ(experts.parameters[14].name, "layers.3.mlp.experts.1.fc1.weight");
-  EXPECT_EQ(experts.buffer.parameters[14], (Range{1536, 4608}));
-  EXPECT_EQ(experts.parameters[4].name, "layers.1.mlp.experts.0.fc1.weight");
-  EXPECT_EQ(experts.buffer.parameters[4], (Range{24576, 27648}));
 }
 
 TEST(ModelMap, NumbersBuffersByChunkDenseOnesFirst) {
@@ -320,6 +321,31 @@ TEST(ModelMap, NumbersBuffersByChunkDenseOnesFirst) {
   }
   using Order = std::vector<std::pair<bool, int64_t>>;
   EXPECT_EQ(order, (Order{{false, 0}, {false, 1}, {true, 0}, {true, 1}}));
+}
+
+// Every element under every role, once: what the owners of an element hold of
+// it are equal boxes.
+TEST(AssignWriters, B19GivesEveryElementOneWriterOnAnyLayout) {
+  for (uint32_t seed = 500; seed < 540; ++seed) {
+    const Case c(seed);
+    SCOPED_TRACE(absl::StrCat(seed, ": ", ToString(c.layout)));
+    std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> writers;
+    for (const auto& list : AssignWriters(c.model, c.layout)) {
+      for (const WriteItem& item : list) {
+        const ckpt::Box whole = ckpt::WholeBox(c.tensors[item.tensor].shape);
+        std::vector<int64_t>& of = writers[{item.tensor, item.role}];
+        of.resize(ckpt::NumElements(whole), 0);
+        for (const int64_t element : ElementsOf(whole, item.box)) {
+          ++of[element];
+        }
+      }
+    }
+    EXPECT_EQ(writers.size(), 3 * c.tensors.size());
+    for (const auto& [key, of] : writers) {
+      EXPECT_EQ(of, std::vector<int64_t>(of.size(), 1))
+          << c.tensors[key.first].name << " role " << key.second;
+    }
+  }
 }
 
 // A trillion parameters on 8,192 ranks.
