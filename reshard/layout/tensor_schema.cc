@@ -57,9 +57,9 @@ struct Rule {
 // over.
 struct RuleGroup {
   const char* prefix;
-  When when;
   std::span<const Rule> rules;
   int64_t ModelConfig::*feed_forward_width = nullptr;
+  When when = When::kAlways;
   bool per_expert = false;  // once for each; the number follows the prefix
 };
 
@@ -201,19 +201,20 @@ constexpr Rule kTiedOutputRules[] = {
 // Registration order: Megatron's. An expert's feed-forward block follows that
 // of the expert before.
 constexpr RuleGroup kLayerGroups[] = {
-    {"", When::kAlways, kAttentionRules},
-    {"mlp.", When::kDense, kFeedForwardRules, &ModelConfig::ffn_hidden_size},
-    {"mlp.router.", When::kExperts, kRouterRules},
-    {"mlp.experts.", When::kExperts, kFeedForwardRules,
-     &ModelConfig::moe_ffn_hidden_size, /*per_expert=*/true},
-    {"mlp.shared_experts.output_gate.", When::kSharedGate, kSharedGateRules},
-    {"mlp.shared_experts.", When::kSharedExpert, kFeedForwardRules,
-     &ModelConfig::moe_shared_expert_intermediate_size},
+    {"", kAttentionRules},
+    {"mlp.", kFeedForwardRules, &ModelConfig::ffn_hidden_size, When::kDense},
+    {"mlp.router.", kRouterRules, nullptr, When::kExperts},
+    {"mlp.experts.", kFeedForwardRules, &ModelConfig::moe_ffn_hidden_size,
+     When::kExperts, /*per_expert=*/true},
+    {"mlp.shared_experts.output_gate.", kSharedGateRules, nullptr,
+     When::kSharedGate},
+    {"mlp.shared_experts.", kFeedForwardRules,
+     &ModelConfig::moe_shared_expert_intermediate_size, When::kSharedExpert},
 };
-constexpr RuleGroup kEmbeddingGroup = {"", When::kAlways, kEmbeddingRules};
+constexpr RuleGroup kEmbeddingGroup = {"", kEmbeddingRules};
 // Its source is the first tensor of the model.
-constexpr RuleGroup kTiedOutputGroup = {"", When::kAlways, kTiedOutputRules};
-constexpr RuleGroup kOutputGroup = {"", When::kAlways, kOutputRules};
+constexpr RuleGroup kTiedOutputGroup = {"", kTiedOutputRules};
+constexpr RuleGroup kOutputGroup = {"", kOutputRules};
 
 bool Applies(const ModelConfig& model, When when) {
   switch (when) {
