@@ -12,6 +12,7 @@
 #include "ckpt/core/status_macros.h"
 #include "ckpt/index_writer.h"
 #include "ckpt/io/file.h"
+#include "ckpt/part_receipt.h"
 #include "ckpt/reader.h"
 #include "ckpt/run_dir.h"
 
@@ -25,20 +26,6 @@ absl::Status CheckIndexFile(const std::string& step_dir) {
   SS_ASSIGN_OR_RETURN(const UserBlock block,
                       ReadUserBlock(file, FileRole::kIndex));
   return CheckMetadataDigest(file, block, {});
-}
-
-// What the writer of a part file was given when it closed it.
-absl::StatusOr<PartReceipt> ReadReceipt(const std::string& path,
-                                        int64_t number) {
-  SS_ASSIGN_OR_RETURN(const File file, File::OpenForRead(path));
-  SS_ASSIGN_OR_RETURN(const UserBlock block,
-                      ReadUserBlock(file, FileRole::kPart));
-  SS_ASSIGN_OR_RETURN(const auto bytes, ReadTableBytes(file, block));
-  absl::StatusOr<Table> table = DecodePartTable(bytes, block.file_bytes);
-  if (!table.ok()) return Annotate(table.status(), path);
-  SS_RETURN_IF_ERROR(CheckMetadataDigest(file, block, PayloadRanges(*table)));
-  const Part part = {number, block.file_bytes, block.metadata_digest};
-  return PartReceipt{part, *std::move(table)};
 }
 
 // Of all parts in the directory, ascending.

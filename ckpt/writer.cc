@@ -31,7 +31,7 @@ absl::StatusOr<Fragment> MakeFragment(const FragmentSpec& spec, Codec codec) {
   if (!elements.ok()) return elements.status();
   if (Contains(WholeBox(spec.shape), spec.box)) {
     const int64_t num_bytes = NumElements(spec.box) * ItemSize(spec.dtype);
-    if (num_bytes >= kMinCompressedBytes) fragment.codec = codec;
+    fragment.codec = CodecFor(num_bytes, codec);
     fragment.blocks.resize(NumBlocks(num_bytes));
   }
   return fragment;

@@ -24,6 +24,7 @@
 #include "ckpt/format/user_block.h"
 #include "ckpt/hdf5/part_file.h"
 #include "ckpt/io/file.h"
+#include "ckpt/part_receipt.h"
 
 namespace shardshift::ckpt {
 
@@ -44,12 +45,6 @@ struct CheckpointId {
   std::string state;  // JSON text
 
   friend bool operator==(const CheckpointId&, const CheckpointId&) = default;
-};
-
-// What a finished part tells the one who commits. Plain data.
-struct PartReceipt {
-  Part part;
-  Table table;  // the part's own
 };
 
 class BlockStream;

@@ -45,10 +45,10 @@ std::vector<reshard::TensorCost> Costliest(
 std::string DryRunText(const reshard::DryRunReport& report, int64_t more_bytes,
                        const ckpt::Table& table) {
   std::string text = absl::StrFormat(
-      "step %d: %s -> %s\nto write  %s in %d part files\nto read   %s, %.3f "
-      "times as much\nmemory    %s\n",
+      "step %d: %s -> %s\nto write  %s in %d part files, %d more are linked\n"
+      "to read   %s, %.3f times as much\nmemory    %s\n",
       report.step, reshard::ToString(report.from), reshard::ToString(report.to),
-      HumanBytes(report.payload_bytes), report.parts,
+      HumanBytes(report.payload_bytes), report.parts, report.linked_parts,
       HumanBytes(report.costs.read_bytes), AmplificationOf(report),
       HumanBytes(report.costs.memory_bytes + more_bytes));
   if (report.read_bytes_per_s > 0) {
@@ -97,6 +97,7 @@ nlohmann::json DryRunJson(const reshard::DryRunReport& report,
           {"amplification", AmplificationOf(report)},
           {"memory_bytes", report.costs.memory_bytes + more_bytes},
           {"parts", report.parts},
+          {"linked_parts", report.linked_parts},
           {"seconds", SecondsOf(report)},
           {"tensors", tensors}};
 }

@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/resource.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "ckpt/core/dtype.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/reader.h"
 #include "ckpt/run_dir.h"
+#include "reshard/exec/copy_plan.h"
+#include "reshard/exec/processes.h"
 #include "reshard/exec/reshard.h"
 #include "tools/cli.h"
+#include "tools/mpi_processes.h"
 #include "tools/progress_bar.h"
 #include "tools/reshard_dry_run.h"
 #include "tools/run_flags.h"
@@ -31,6 +39,8 @@ struct ReshardFlags {
   std::string source;
   std::string destination;
   LayoutFlags layout;
+  reshard::CopyChoice choice;
+  std::string dtype;
   ckpt::Codec codec = ckpt::Codec::kNone;
   bool sequence_parallel = false;
   bool json = false;
@@ -42,6 +52,12 @@ int64_t MemoryOfBands(const ReshardFlags& flags) {
   return static_cast<int64_t>(flags.memory_limit) - kMemoryBesidesBands;
 }
 
+const char* Verdict(const reshard::ReshardReport& report) {
+  if (!report.proof.ok()) return "DIFFERENT";
+  return report.converted ? "every value is the source's, rounded"
+                          : "every value is equal, bit for bit";
+}
+
 void PrintReport(const reshard::ReshardReport& report, double seconds,
                  const ReshardFlags& flags) {
   if (flags.json) {
@@ -51,64 +67,116 @@ void PrintReport(const reshard::ReshardReport& report, double seconds,
                                 {"tensors", report.tensors},
                                 {"bytes", report.payload_bytes},
                                 {"parts", report.parts},
+                                {"linked_parts", report.linked_parts},
                                 {"seconds", seconds},
                                 {"root_fingerprint_before",
                                  ToString(report.root_before)},
                                 {"root_fingerprint_after",
                                  ToString(report.root_after)},
-                                {"equal", report.proof.ok()}}
+                                {"equal", report.proof.ok()},
+                                {"converted", report.converted}}
                      .dump()
               << "\n";
     return;
   }
   std::cout << absl::StreamFormat(
       "step %d: %s -> %s\n%d tensors, %d bytes, %d part files in %s, %.2f s "
-      "(%.0f MB/s)\n",
+      "(%.0f MB/s)%s\n",
       report.step, reshard::ToString(report.from), reshard::ToString(report.to),
       report.tensors, report.payload_bytes, report.parts, flags.destination,
-      seconds, static_cast<double>(report.payload_bytes) / 1e6 / seconds);
-  std::cout << absl::StreamFormat(
-      "fingerprint %s before, %s after: %s\n", ToString(report.root_before),
-      ToString(report.root_after),
-      report.proof.ok() ? "every value is equal, bit for bit" : "DIFFERENT");
+      seconds, static_cast<double>(report.payload_bytes) / 1e6 / seconds,
+      report.linked_parts == 0
+          ? ""
+          : absl::StrCat("; ", report.linked_parts,
+                         " are files of the source, linked unread"));
+  std::cout << absl::StreamFormat("fingerprint %s before, %s after: %s\n",
+                                  ToString(report.root_before),
+                                  ToString(report.root_after), Verdict(report));
 }
 
-absl::StatusOr<int> RunReshard(const ReshardFlags& flags) {
-  SS_ASSIGN_OR_RETURN(const ckpt::ResolvedCheckpoint found,
-                      ckpt::ResolveCheckpoint(flags.source));
-  if (!found.note.empty()) std::cerr << found.note << std::endl;
-  if (flags.dry_run) {
-    SS_ASSIGN_OR_RETURN(
-        const reshard::DryRunReport report,
-        reshard::DryRun(
-            *found.reader, ApplyLayout(flags.layout, {}),
-            {.memory_bytes = MemoryOfBands(flags), .codec = flags.codec}));
-    const ckpt::Table& table = found.reader->table();
-    std::cout << (flags.json
-                      ? DryRunJson(report, kMemoryBesidesBands, table).dump() +
-                            "\n"
-                      : DryRunText(report, kMemoryBesidesBands, table));
-    return kExitDone;
-  }
+// As many as the system allows: a part that is being written takes two, and all
+// parts of a pipeline stage are.
+void RaiseOpenFilesLimit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+absl::StatusOr<reshard::CopyChoice> ChoiceOf(const ReshardFlags& flags) {
+  reshard::CopyChoice choice = flags.choice;
+  if (flags.dtype.empty()) return choice;
+  SS_ASSIGN_OR_RETURN(choice.dtype,
+                      ckpt::ParseDType(absl::AsciiStrToUpper(flags.dtype)));
+  return choice;
+}
+
+absl::Status PrintDryRun(const ReshardFlags& flags, const ckpt::Reader& source,
+                         const reshard::CopyChoice& choice) {
+  SS_ASSIGN_OR_RETURN(const reshard::DryRunReport report,
+                      reshard::DryRun(source, ApplyLayout(flags.layout, {}),
+                                      {.choice = choice,
+                                       .memory_bytes = MemoryOfBands(flags),
+                                       .codec = flags.codec}));
+  const ckpt::Table& table = source.table();
+  std::cout << (flags.json
+                    ? DryRunJson(report, kMemoryBesidesBands, table).dump() +
+                          "\n"
+                    : DryRunText(report, kMemoryBesidesBands, table));
+  return absl::OkStatus();
+}
+
+absl::Status Reshard(const ReshardFlags& flags, const ckpt::Reader& source,
+                     const reshard::CopyChoice& choice,
+                     reshard::Processes& processes) {
+  const bool is_first = processes.rank() == 0;
   const absl::Time begin = absl::Now();
-  absl::StatusOr<reshard::ReshardReport> report = [&] {
+  const absl::StatusOr<reshard::ReshardReport> report = [&] {
     ProgressBar bar;
-    const auto show = [&bar](int64_t done, int64_t total) {
-      bar.Show(done, total);
+    const auto show = [&bar, is_first](int64_t done, int64_t total) {
+      if (is_first) bar.Show(done, total);
     };
-    return reshard::ReshardCheckpoint(*found.reader, flags.destination,
+    return reshard::ReshardCheckpoint(source, flags.destination,
                                       ApplyLayout(flags.layout, {}),
-                                      {.memory_bytes = MemoryOfBands(flags),
+                                      {.choice = choice,
+                                       .memory_bytes = MemoryOfBands(flags),
                                        .codec = flags.codec,
-                                       .progress = show});
+                                       .progress = show},
+                                      processes);
   }();
   SS_RETURN_IF_ERROR(report.status());
+  if (!is_first) return absl::OkStatus();
   if (!report->replaced_leftover.empty()) {
     std::cerr << "replaced " << report->replaced_leftover
               << ", left by an earlier reshard" << std::endl;
   }
   PrintReport(*report, absl::ToDoubleSeconds(absl::Now() - begin), flags);
-  SS_RETURN_IF_ERROR(report->proof);
+  return report->proof;
+}
+
+// The work of one process. All of them come to the same end.
+absl::Status RunOn(const ReshardFlags& flags, reshard::Processes& processes) {
+  const bool is_first = processes.rank() == 0;
+  const absl::StatusOr<ckpt::ResolvedCheckpoint> found =
+      ckpt::ResolveCheckpoint(flags.source);
+  SS_RETURN_IF_ERROR(reshard::Agree(processes, found.status()));
+  if (is_first && !found->note.empty()) std::cerr << found->note << std::endl;
+  SS_ASSIGN_OR_RETURN(const reshard::CopyChoice choice, ChoiceOf(flags));
+  if (!flags.dry_run) return Reshard(flags, *found->reader, choice, processes);
+  return reshard::Agree(
+      processes,
+      is_first ? PrintDryRun(flags, *found->reader, choice) : absl::OkStatus());
+}
+
+absl::StatusOr<int> RunReshard(const ReshardFlags& flags) {
+  RaiseOpenFilesLimit();
+  SS_ASSIGN_OR_RETURN(const std::unique_ptr<reshard::Processes> processes,
+                      LaunchedProcesses());
+  const absl::Status status = RunOn(flags, *processes);
+  // The first tells of what they all have met, and its exit code is mpirun's.
+  // If another failed, mpirun might stop the first one before it has spoken.
+  if (processes->rank() > 0) return kExitDone;
+  SS_RETURN_IF_ERROR(status);
   return kExitDone;
 }
 
@@ -119,7 +187,8 @@ int main(int argc, char** argv) {
   const std::unique_ptr<CLI::App> app = shardshift::MakeCli(
       "reshard",
       "Rewrites a checkpoint for another parallel layout, and proves that no "
-      "value changed. Axes that are not given are 1.");
+      "value changed. Axes that are not given are 1. `mpirun -np N reshard` "
+      "splits the files to be written over N processes.");
   shardshift::ReshardFlags flags;
   app->add_option("source", flags.source,
                   "run directory (its newest checkpoint) or one checkpoint")
@@ -131,6 +200,16 @@ int main(int argc, char** argv) {
       ->type_name("DST");
   shardshift::AddLayoutFlags(*app, flags.layout,
                              shardshift::FlagScope::kCheckpoints);
+  app->add_option("--select", flags.choice.select,
+                  "only tensors whose names match, e.g. 'layers.0.*'; the "
+                  "copy is for looking at, no run goes on from it")
+      ->type_name("GLOB");
+  app->add_flag("--weights-only", flags.choice.weights_only,
+                "leave the optimizer state behind");
+  app->add_option("--dtype", flags.dtype,
+                  "of weights: F32, BF16, F16, ..., rounded to the nearest, "
+                  "ties to even; with --weights-only")
+      ->type_name("NAME");
   shardshift::AddCodecFlag(*app, flags.codec);
   app->add_flag("--sequence-parallel", flags.sequence_parallel,
                 "accepted; checkpoints do not depend on it")

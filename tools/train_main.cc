@@ -126,6 +126,8 @@ absl::StatusOr<LoadedCheckpoint> ReadRun(
   LoadedCheckpoint loaded{.reader = found.reader, .checkpoint = {}};
   SS_ASSIGN_OR_RETURN(const reshard::CheckpointState state,
                       reshard::ReadState(*found.reader));
+  SS_RETURN_IF_ERROR(reshard::CheckTensors(
+      *found.reader, reshard::LogicalTensors(state.model)));
   absl::StatusOr<trainer::StoredRun> run = trainer::RunFromState(state.state);
   if (!run.ok()) return Annotate(run.status(), found.step_dir);
   if (run->progress.step != found.reader->step()) {

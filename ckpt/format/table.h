@@ -54,6 +54,11 @@ enum class Codec : uint8_t {
 // Smaller fragments are stored without a codec.
 inline constexpr int64_t kMinCompressedBytes = 4096;
 
+// How a fragment of so many bytes is stored where `codec` is asked for.
+inline Codec CodecFor(int64_t num_bytes, Codec codec) {
+  return num_bytes < kMinCompressedBytes ? Codec::kNone : codec;
+}
+
 // kBlockBytes of a fragment's values, the last one shorter.
 struct Block {
   int64_t offset_bytes = 0;  // in the part file

@@ -119,8 +119,7 @@ void BandPlan::Gather(const Band& band, int64_t target, Range range,
           [&](int64_t src_offset, int64_t dst_offset, int64_t count) {
             visit(
                 {source.data + (src_offset - source.elements.begin) * item_size,
-                 dst_offset - range.begin,
-                 ckpt::RowMajorIndex(shape_, from, src_offset), count});
+                 dst_offset - range.begin, copy.source, src_offset, count});
           });
     }
   }

@@ -55,7 +55,8 @@ class BandPlan {
   struct Run {
     const std::byte* src;
     int64_t dst_offset;  // from the first element of the gathered range
-    int64_t tensor_index;
+    int64_t source;      // it comes from, by index,
+    int64_t src_offset;  // and its place there
     int64_t count;
   };
   // The runs that fill elements `range` of target `target` from the memory of

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reshard/exec/checkpoint_state.h"
 
-#include <algorithm>
-
-#include "absl/container/flat_hash_map.h"
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "ckpt/core/convert.h"
 #include "ckpt/core/status_macros.h"
-#include "reshard/layout/rank_state.h"
 
 namespace shardshift::reshard {
 namespace {
@@ -28,6 +27,17 @@ const json& Member(const json& object, const char* key) {
   static const json& missing = *new json();
   const auto it = object.find(key);
   return it == object.end() ? missing : *it;
+}
+
+bool HasRole(absl::string_view role, Content content) {
+  return absl::c_any_of(RolesOf(content),
+                        [role](const char* known) { return role == known; });
+}
+
+absl::Status Refuse(const ckpt::Reader& reader, const ckpt::Tensor& tensor,
+                    absl::string_view problem) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      reader.directory(), ": ", ckpt::Describe(tensor), " ", problem));
 }
 
 }  // namespace
@@ -73,44 +83,67 @@ absl::StatusOr<CheckpointState> ReadState(const ckpt::Reader& reader) {
 
 std::string StateText(const json& json) { return json.dump(2); }
 
-absl::Status CheckTensors(const ckpt::Reader& reader,
-                          const std::vector<LogicalTensor>& tensors) {
-  const auto refuse = [&reader](const ckpt::Tensor& tensor,
-                                const std::string& problem) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        reader.directory(), ": ", ckpt::Describe(tensor), " ", problem));
-  };
+Content ContentOf(const ckpt::Reader& reader) {
+  const auto& tensors = reader.table().tensors;
+  const bool has_state = absl::c_any_of(tensors, [](const ckpt::Tensor& t) {
+    return HasRole(t.role, Content::kTraining);
+  });
+  return has_state ? Content::kTraining : Content::kWeights;
+}
+
+absl::Status CheckStored(const ckpt::Reader& reader,
+                         const std::vector<LogicalTensor>& tensors,
+                         Content content) {
   for (const LogicalTensor& tensor : tensors) {
-    for (const char* role : kOptimizerRoles) {
-      const ckpt::Tensor expected{.name = tensor.name,
-                                  .role = role,
-                                  .dtype = ckpt::DType::kF32,
-                                  .shape = tensor.shape};
+    for (const char* role : RolesOf(content)) {
+      ckpt::Tensor expected{.name = tensor.name,
+                            .role = role,
+                            .dtype = ckpt::DType::kF32,
+                            .shape = tensor.shape};
       const absl::StatusOr<int64_t> index =
           reader.FindTensor(tensor.name, role);
-      if (!index.ok()) return refuse(expected, "is missing");
+      if (!index.ok()) return Refuse(reader, expected, "is missing");
       const ckpt::Tensor& found = reader.table().tensors[*index];
+      if (content == Content::kWeights &&
+          ckpt::CheckConversion(found.dtype, ckpt::DType::kF32).ok()) {
+        expected.dtype = found.dtype;
+      }
       if (found != expected) {
-        return refuse(found, absl::StrCat("is ", ckpt::Name(found.dtype),
-                                          ckpt::ToString(found.shape),
-                                          ", the model has F32",
-                                          ckpt::ToString(tensor.shape)));
+        return Refuse(
+            reader, found,
+            absl::StrCat("is ", ckpt::Name(found.dtype),
+                         ckpt::ToString(found.shape), ", the model has ",
+                         ckpt::Name(expected.dtype),
+                         ckpt::ToString(tensor.shape)));
       }
     }
   }
-  const auto& found = reader.table().tensors;
-  if (found.size() == tensors.size() * kOptimizerRoles.size()) {
-    return absl::OkStatus();
+  return absl::OkStatus();
+}
+
+absl::Status CheckNothingElse(const ckpt::Reader& reader,
+                              const std::vector<LogicalTensor>& tensors,
+                              Content content) {
+  absl::flat_hash_set<absl::string_view> known;
+  for (const LogicalTensor& tensor : tensors) known.insert(tensor.name);
+  for (const ckpt::Tensor& found : reader.table().tensors) {
+    if (!known.contains(found.name) || !HasRole(found.role, content)) {
+      return Refuse(reader, found, "does not belong to the model");
+    }
   }
-  absl::flat_hash_map<std::string, int> known;
-  for (const LogicalTensor& tensor : tensors) known[tensor.name] = 1;
-  const auto unknown =
-      std::find_if(found.begin(), found.end(), [&](const ckpt::Tensor& t) {
-        return !known.contains(t.name) ||
-               std::find(kOptimizerRoles.begin(), kOptimizerRoles.end(),
-                         absl::string_view(t.role)) == kOptimizerRoles.end();
-      });
-  return refuse(*unknown, "does not belong to the model");
+  return absl::OkStatus();
+}
+
+absl::Status CheckTensors(const ckpt::Reader& reader,
+                          const std::vector<LogicalTensor>& tensors) {
+  if (ContentOf(reader) != Content::kTraining) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        reader.directory(),
+        " holds weights without optimizer state; a run goes on only from "
+        "both"));
+  }
+  SS_RETURN_IF_ERROR(CheckStored(reader, tensors, Content::kTraining));
+  return CheckNothingElse(reader, tensors, Content::kTraining);
 }
 
 }  // namespace shardshift::reshard

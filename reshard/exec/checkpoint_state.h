@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "ckpt/reader.h"
+#include "reshard/layout/content.h"
 #include "reshard/layout/layout.h"
 #include "reshard/layout/model_config.h"
 #include "reshard/layout/parameters.h"
@@ -41,10 +42,25 @@ absl::StatusOr<CheckpointState> ReadState(const ckpt::Reader& reader);
 // equal bytes.
 std::string StateText(const nlohmann::json& json);
 
-// Refuses a checkpoint whose tensors are not exactly those of the model, each
-// under every optimizer role, as fp32 of the expected shape.
-// Errors: FailedPrecondition naming the first tensor that is missing, unknown,
-// or of another shape or dtype, with what was expected and found.
+// Weights if there is no optimizer state at all.
+Content ContentOf(const ckpt::Reader& reader);
+
+// Whether `tensors` are stored under every role of `content`, in the expected
+// shapes, as F32; weights as any float dtype.
+// Errors: FailedPrecondition naming the first tensor that is missing, or of
+// another shape or dtype, with what was expected and found.
+absl::Status CheckStored(const ckpt::Reader& reader,
+                         const std::vector<LogicalTensor>& tensors,
+                         Content content);
+
+// Whether nothing but `tensors` is stored, under roles of `content`.
+// Errors: FailedPrecondition naming the first other one.
+absl::Status CheckNothingElse(const ckpt::Reader& reader,
+                              const std::vector<LogicalTensor>& tensors,
+                              Content content);
+
+// Refuses a checkpoint from which a run of the model cannot go on: both of the
+// above, for training.
 absl::Status CheckTensors(const ckpt::Reader& reader,
                           const std::vector<LogicalTensor>& tensors);
 

@@ -69,8 +69,8 @@ class FileCopier {
     for (std::optional<ckpt::PartReceipt>& receipt : receipts_) {
       result.receipts.push_back(*std::move(receipt));
     }
-    for (const auto& sum : sums_) {
-      if (sum != nullptr) result.fingerprints.push_back(sum->sum);
+    for (size_t t = 0; t < sums_.size(); ++t) {
+      if (sums_[t]) result.fingerprints[tensors_[t].source] = sums_[t]->sum;
     }
     return result;
   }

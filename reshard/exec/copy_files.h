@@ -10,6 +10,7 @@
 #define SHARDSHIFT_RESHARD_EXEC_COPY_FILES_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -49,11 +50,14 @@ struct CopyFilesOptions {
   absl::FunctionRef<void(int64_t done_bytes)> progress = [](int64_t) {};
 };
 
+// By index into the tensors of the source's table.
+using NamedFingerprints = std::map<int64_t, ckpt::Fingerprint>;
+
 struct CopiedFiles {
   std::vector<ckpt::PartReceipt> receipts;  // of the parts, in order
-  // By TensorCopy: what was read, under the name, role and dtype of the copy.
-  // Empty if none of these changes: the source's table tells it.
-  std::vector<ckpt::Fingerprint> fingerprints;
+  // Of what was read, under the name, role and dtype of the copy, by tensor of
+  // the source; where none of these changes the source's table tells it.
+  NamedFingerprints fingerprints;
 };
 
 struct TensorCost {

@@ -20,13 +20,13 @@ std::span<const std::byte> Bytes(const float* data, int64_t count) {
 }  // namespace
 
 std::vector<ckpt::FragmentSpec> FragmentSpecs(
-    const std::vector<LogicalTensor>& tensors,
-    std::span<const WriteItem> items) {
+    const std::vector<LogicalTensor>& tensors, std::span<const WriteItem> items,
+    Content content) {
   std::vector<ckpt::FragmentSpec> specs;
   specs.reserve(items.size());
   for (const WriteItem& item : items) {
     specs.push_back({.tensor = tensors[item.tensor].name,
-                     .role = kOptimizerRoles[item.role],
+                     .role = RolesOf(content)[item.role],
                      .dtype = ckpt::DType::kF32,
                      .shape = tensors[item.tensor].shape,
                      .box = item.box});

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "ckpt/reader.h"
 #include "ckpt/writer.h"
+#include "reshard/layout/content.h"
 #include "reshard/layout/parameters.h"
 #include "reshard/layout/rank_state.h"
 #include "reshard/layout/write_assignment.h"
@@ -48,9 +49,10 @@ std::vector<std::span<const std::byte>> ImagesOf(
     std::span<const WriteItem> items, std::span<const Piece> pieces,
     absl::FunctionRef<const float*(const Piece&, int64_t role)> memory);
 
+// As F32.
 std::vector<ckpt::FragmentSpec> FragmentSpecs(
-    const std::vector<LogicalTensor>& tensors,
-    std::span<const WriteItem> items);
+    const std::vector<LogicalTensor>& tensors, std::span<const WriteItem> items,
+    Content content = Content::kTraining);
 
 // Memory to files: writes part `part` of a checkpoint with the given items,
 // whose images are images[i]. nullopt if there are no items: empty parts are

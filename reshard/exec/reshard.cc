@@ -3,190 +3,233 @@
 
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/file.h"
+#include "ckpt/part_receipt.h"
 #include "ckpt/run_dir.h"
 #include "ckpt/writer.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/exec/copy_files.h"
-#include "reshard/exec/copy_plan.h"
+#include "reshard/exec/part_links.h"
+#include "reshard/exec/partial_run.h"
+#include "reshard/exec/proof.h"
 
 namespace shardshift::reshard {
 namespace {
 
-// A file in DST.partial that says who made it, so that a leftover may be
-// replaced.
-constexpr char kMark[] = "shardshift-reshard";
-
-// A leftover is ours if it bears our mark, half-written perhaps.
-absl::StatusOr<bool> IsOurs(const std::string& partial) {
-  SS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                      ckpt::ListDirectory(partial));
-  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
-    return absl::StartsWith(name, kMark);
-  });
-}
-
-// Refuses a destination that exists, or lies where it would go away with the
-// source.
-absl::Status CheckDestination(const ckpt::Reader& source,
-                              const std::string& destination) {
-  SS_ASSIGN_OR_RETURN(const bool taken, ckpt::Exists(destination));
-  if (taken) {
-    return absl::AlreadyExistsError(
-        absl::StrCat(destination,
-                     " exists; reshard writes only what is not there yet: "
-                     "remove it or name another"));
-  }
-  const std::string name = destination.substr(destination.rfind('/') + 1);
-  if (ckpt::ParseStepName(name).has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        destination, " has the name of a checkpoint; name a run directory"));
-  }
-  if (ckpt::LiesWithin(destination, source.directory())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(destination, " lies inside the checkpoint ",
-                     source.directory(), "; name a place outside"));
-  }
-  return absl::OkStatus();
-}
-
-// Whoever writes into it has it locked.
-absl::StatusOr<ckpt::File> LockPartial(const std::string& partial) {
-  absl::StatusOr<ckpt::File> lock =
-      ckpt::LockDirectory(partial, ckpt::Lock::kExclusive);
-  if (!absl::IsFailedPrecondition(lock.status())) return lock;
-  return absl::FailedPreconditionError(
-      absl::StrCat("another reshard writes ", partial,
-                   "; wait for its end, or name another destination"));
-}
-
-struct Partial {
-  ckpt::File lock;
-  std::string replaced;  // the path, if there was a leftover of ours
+// What all processes know before anything is written.
+struct Job {
+  CheckpointState state;
+  CopyPlan plan;
 };
 
-// Removes a leftover of ours and makes the directory anew, locked and marked.
-absl::StatusOr<Partial> PreparePartial(const std::string& partial) {
-  std::string replaced;
-  SS_ASSIGN_OR_RETURN(const bool leftover, ckpt::Exists(partial));
-  if (leftover) {
-    const absl::StatusOr<bool> ours = IsOurs(partial);
-    if (!ours.ok() || !*ours) {
-      return absl::AlreadyExistsError(
-          absl::StrCat(partial,
-                       " exists and was not left by an earlier reshard; move "
-                       "it out of the way"));
-    }
-    SS_ASSIGN_OR_RETURN(const ckpt::File old_lock, LockPartial(partial));
-    SS_RETURN_IF_ERROR(ckpt::RemoveTree(partial));
-    replaced = partial;
-  }
-  SS_RETURN_IF_ERROR(ckpt::MakeDirectories(partial));
-  SS_ASSIGN_OR_RETURN(ckpt::File lock, LockPartial(partial));
-  SS_RETURN_IF_ERROR(
-      ckpt::ReplaceFile(ckpt::JoinPath(partial, kMark), "unfinished\n"));
-  return Partial{std::move(lock), std::move(replaced)};
+absl::StatusOr<Job> MakeJob(const ckpt::Reader& source, const Layout& layout,
+                            const ReshardOptions& options) {
+  Job job;
+  SS_ASSIGN_OR_RETURN(job.state, ReadState(source));
+  SS_RETURN_IF_ERROR(Validate(job.state.model, layout));
+  SS_ASSIGN_OR_RETURN(
+      job.plan, PlanCopy(source, job.state.model, layout, options.choice));
+  return job;
 }
 
-// Whether both hold the same tensors with the same values: OK, or DataLoss
-// naming the first that differs.
-absl::Status CompareFingerprints(const ckpt::Table& a, const ckpt::Table& b) {
-  const std::vector<ckpt::Fingerprint> of_a = ckpt::TensorFingerprints(a);
-  const std::vector<ckpt::Fingerprint> of_b = ckpt::TensorFingerprints(b);
-  for (size_t t = 0; t < std::min(of_a.size(), of_b.size()); ++t) {
-    if (a.tensors[t] == b.tensors[t] && of_a[t] == of_b[t]) continue;
-    return absl::DataLossError(absl::StrCat(
-        Describe(a.tensors[t]), " with fingerprint ", ToString(of_a[t]),
-        " became ", Describe(b.tensors[t]), " with ", ToString(of_b[t])));
+// The parts that a process writes: a run of them, all runs of about as many
+// bytes.
+std::vector<bool> SharesOf(const CopyPlan& plan, const Processes& processes) {
+  const int64_t total = PayloadBytes(plan);
+  int64_t before = 0;
+  std::vector<bool> is_mine;
+  for (const TargetPart& part : plan.parts) {
+    const int64_t num_bytes = PayloadBytes(part);
+    const double middle =
+        static_cast<double>(before) + static_cast<double>(num_bytes) / 2;
+    const auto owner =
+        static_cast<int>(middle * processes.size() /
+                         static_cast<double>(std::max(total, int64_t{1})));
+    is_mine.push_back(std::min(owner, processes.size() - 1) ==
+                      processes.rank());
+    before += num_bytes;
   }
-  if (of_a.size() == of_b.size()) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrCat(of_a.size(), " tensors became ", of_b.size()));
+  return is_mine;
+}
+
+// What one process has written.
+struct Share {
+  std::vector<ckpt::PartReceipt> receipts;
+  int64_t linked_parts = 0;
+  NamedFingerprints named;
+};
+
+// Of a share what another process must know, but for the receipts, which are
+// in the files.
+std::string Pack(const Share& share) {
+  nlohmann::json named = nlohmann::json::array();
+  for (const auto& [source, sum] : share.named) {
+    named.push_back({source, sum.low, sum.high});
+  }
+  return nlohmann::json{{"linked", share.linked_parts}, {"named", named}}
+      .dump();
+}
+
+void AddPacked(const std::string& packed, ReshardReport& report,
+               NamedFingerprints& named) {
+  const nlohmann::json share = nlohmann::json::parse(packed);
+  report.linked_parts += share["linked"].get<int64_t>();
+  for (const nlohmann::json& sum : share["named"]) {
+    named[sum[0].get<int64_t>()] += ckpt::Fingerprint{
+        .low = sum[1].get<uint64_t>(), .high = sum[2].get<uint64_t>()};
+  }
 }
 
 class Resharder {
  public:
-  Resharder(const ckpt::Reader& source, CheckpointState state,
-            const Layout& layout, const ReshardOptions& options)
+  Resharder(const ckpt::Reader& source, Job job, const Layout& layout,
+            const ReshardOptions& options, Processes& processes)
       : source_(source),
-        state_(std::move(state)),
+        job_(std::move(job)),
         layout_(layout),
-        options_(options) {}
+        options_(options),
+        processes_(processes),
+        id_{source.step(), source.state()} {}
 
-  absl::StatusOr<ReshardReport> Run(const std::string& run_dir) {
-    SS_ASSIGN_OR_RETURN(const CopyPlan plan,
-                        PlanCopy(source_, state_.model, layout_));
-    report_.payload_bytes = PayloadBytes(source_);
+  absl::StatusOr<ReshardReport> Run(const std::string& destination) {
+    SS_ASSIGN_OR_RETURN(const std::vector<std::string> step_dirs,
+                        AllGatherIfOk(processes_, Begin(destination)));
+    absl::StatusOr<Share> share = WriteShare(step_dirs[0]);
+    SS_ASSIGN_OR_RETURN(
+        const std::vector<std::string> shares,
+        AllGatherIfOk(processes_,
+                      share.ok() ? absl::StatusOr<std::string>(Pack(*share))
+                                 : share.status()));
     report_.step = source_.step();
-    report_.from = state_.layout;
+    report_.from = job_.state.layout;
     report_.to = layout_;
-    report_.tensors = static_cast<int64_t>(source_.table().tensors.size());
-    SS_RETURN_IF_ERROR(WriteStep(run_dir, plan));
-    SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Reader> copy,
-                        ckpt::Reader::Open(ckpt::JoinPath(
-                            run_dir, ckpt::StepName(source_.step()))));
-    report_.root_before = ckpt::RootFingerprintOf(source_.table());
-    report_.root_after = ckpt::RootFingerprintOf(copy->table());
-    report_.proof = CompareFingerprints(source_.table(), copy->table());
+    report_.tensors = std::ssize(job_.plan.tensors);
+    report_.payload_bytes = PayloadBytes(job_.plan);
+    report_.parts = std::ssize(job_.plan.parts);
+    report_.converted = Converts(source_, job_.plan);
+    NamedFingerprints named;
+    for (const std::string& packed : shares) {
+      AddPacked(packed, report_, named);
+    }
+    SS_RETURN_IF_ERROR(
+        Agree(processes_, Finish(step_dirs[0], *std::move(share), named)));
     return report_;
   }
 
  private:
-  absl::Status WriteStep(const std::string& run_dir, const CopyPlan& plan) {
-    SS_ASSIGN_OR_RETURN(const std::string step_dir,
-                        ckpt::BeginCheckpoint(run_dir, source_.step()));
-    const ckpt::CheckpointId id = {source_.step(), source_.state()};
-    const auto progress = [this](int64_t done_bytes) {
-      options_.progress(done_bytes, report_.payload_bytes);
+  bool is_first() const { return processes_.rank() == 0; }
+
+  // Gives the directory for the parts.
+  absl::StatusOr<std::string> Begin(const std::string& destination) {
+    if (!is_first()) return std::string();
+    SS_ASSIGN_OR_RETURN(PartialRun run,
+                        PartialRun::Create(source_, destination));
+    run_.emplace(std::move(run));
+    if (run_->replaced_leftover()) report_.replaced_leftover = run_->path();
+    return ckpt::BeginCheckpoint(run_->path(), id_.step);
+  }
+
+  absl::StatusOr<Share> WriteShare(const std::string& step_dir) const {
+    Share share;
+    SS_ASSIGN_OR_RETURN(
+        LinkedParts links,
+        LinkParts(source_,
+                  OnlyParts(job_.plan, SharesOf(job_.plan, processes_)),
+                  options_.codec, step_dir));
+    share.receipts = std::move(links.receipts);
+    share.linked_parts = std::ssize(share.receipts);
+    const int64_t total_bytes = PayloadBytes(links.rest);
+    const auto progress = [this, total_bytes](int64_t done_bytes) {
+      options_.progress(done_bytes, total_bytes);
     };
     SS_ASSIGN_OR_RETURN(
-        const CopiedFiles copied,
-        CopyFiles(source_, plan.parts, plan.tensors, step_dir, id,
+        CopiedFiles copied,
+        CopyFiles(source_, links.rest.parts, links.rest.tensors, step_dir, id_,
                   {.memory_bytes = options_.memory_bytes,
                    .codec = options_.codec,
                    .progress = progress}));
-    const std::vector<ckpt::PartReceipt>& receipts = copied.receipts;
-    report_.parts = static_cast<int64_t>(receipts.size());
-    state_.record["layout"] = ToJson(layout_);
-    return ckpt::CommitCheckpoint(run_dir, id, receipts,
-                                  StateText(state_.record),
-                                  /*replace_existing=*/false);
+    std::move(copied.receipts.begin(), copied.receipts.end(),
+              std::back_inserter(share.receipts));
+    share.named = std::move(copied.fingerprints);
+    return share;
+  }
+
+  // On the first process: commits what all have written, and publishes it if
+  // it is proved.
+  absl::Status Finish(const std::string& step_dir, Share share,
+                      const NamedFingerprints& named) {
+    if (!is_first()) return absl::OkStatus();
+    SS_ASSIGN_OR_RETURN(const std::vector<ckpt::PartReceipt> receipts,
+                        AllReceipts(step_dir, std::move(share.receipts)));
+    job_.state.record["layout"] = ToJson(layout_);
+    SS_RETURN_IF_ERROR(ckpt::CommitCheckpoint(run_->path(), id_, receipts,
+                                              StateText(job_.state.record),
+                                              /*replace_existing=*/false));
+    SS_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Reader> copy,
+                        ckpt::Reader::Open(ckpt::JoinPath(
+                            run_->path(), ckpt::StepName(id_.step))));
+    const std::vector<ExpectedTensor> expected =
+        ExpectedTensors(source_, job_.plan, named);
+    report_.root_before = RootFingerprintOf(expected);
+    report_.root_after = ckpt::RootFingerprintOf(copy->table());
+    report_.proof = Compare(expected, copy->table());
+    return report_.proof.ok() ? run_->Publish() : absl::OkStatus();
+  }
+
+  // Ascending by part. Those of other processes are in the files.
+  absl::StatusOr<std::vector<ckpt::PartReceipt>> AllReceipts(
+      const std::string& step_dir, std::vector<ckpt::PartReceipt> mine) const {
+    std::vector<ckpt::PartReceipt> receipts = std::move(mine);
+    const std::vector<bool> is_mine = SharesOf(job_.plan, processes_);
+    for (size_t p = 0; p < is_mine.size(); ++p) {
+      if (is_mine[p]) continue;
+      const int64_t number = job_.plan.parts[p].number;
+      SS_ASSIGN_OR_RETURN(
+          ckpt::PartReceipt receipt,
+          ckpt::ReadReceipt(
+              ckpt::JoinPath(step_dir, ckpt::PartFileName(number)), number));
+      receipts.push_back(std::move(receipt));
+    }
+    std::sort(receipts.begin(), receipts.end(),
+              [](const ckpt::PartReceipt& a, const ckpt::PartReceipt& b) {
+                return a.part.number < b.part.number;
+              });
+    return receipts;
   }
 
   const ckpt::Reader& source_;
-  CheckpointState state_;
+  Job job_;
   const Layout layout_;
   const ReshardOptions& options_;
+  Processes& processes_;
+  const ckpt::CheckpointId id_;
+  std::optional<PartialRun> run_;  // of the first process
   ReshardReport report_;
 };
-
-std::string ParentDirectory(const std::string& path) {
-  const size_t slash = path.find_last_of('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
 
 }  // namespace
 
 absl::StatusOr<DryRunReport> DryRun(const ckpt::Reader& source,
                                     const Layout& layout,
                                     const ReshardOptions& options) {
-  SS_ASSIGN_OR_RETURN(const CheckpointState state, ReadState(source));
-  SS_RETURN_IF_ERROR(Validate(state.model, layout));
-  SS_ASSIGN_OR_RETURN(const CopyPlan plan,
-                      PlanCopy(source, state.model, layout));
-  DryRunReport report = {.step = source.step(),
-                         .from = state.layout,
-                         .to = layout,
-                         .parts = std::ssize(plan.parts),
-                         .payload_bytes = PayloadBytes(source)};
+  SS_ASSIGN_OR_RETURN(const Job job, MakeJob(source, layout, options));
+  std::vector<bool> is_written;
+  for (const auto& twin : FindTwins(source, job.plan, options.codec)) {
+    is_written.push_back(!twin.has_value());
+  }
+  const CopyPlan plan = OnlyParts(job.plan, is_written);
+  DryRunReport report = {
+      .step = source.step(),
+      .from = job.state.layout,
+      .to = layout,
+      .parts = std::ssize(plan.parts),
+      .linked_parts = std::ssize(job.plan.parts) - std::ssize(plan.parts),
+      .payload_bytes = PayloadBytes(plan)};
   SS_ASSIGN_OR_RETURN(report.costs,
                       CostOfCopies(source, plan.parts, plan.tensors,
                                    {.memory_bytes = options.memory_bytes,
@@ -198,31 +241,20 @@ absl::StatusOr<DryRunReport> DryRun(const ckpt::Reader& source,
 absl::StatusOr<ReshardReport> ReshardCheckpoint(const ckpt::Reader& source,
                                                 const std::string& destination,
                                                 const Layout& layout,
-                                                const ReshardOptions& options) {
-  SS_ASSIGN_OR_RETURN(CheckpointState state, ReadState(source));
-  SS_RETURN_IF_ERROR(Validate(state.model, layout));
-  const std::string target =
-      destination.substr(0, destination.find_last_not_of('/') + 1);
-  if (target.empty()) {
-    return absl::AlreadyExistsError("the destination is the root directory");
-  }
-  const std::string partial = absl::StrCat(target, ".partial");
-  SS_RETURN_IF_ERROR(CheckDestination(source, target));
-  SS_ASSIGN_OR_RETURN(Partial prepared, PreparePartial(partial));
-  absl::Cleanup remove_partial = [&partial] {
-    ckpt::RemoveTree(partial).IgnoreError();
-  };
+                                                const ReshardOptions& options,
+                                                Processes& processes) {
+  absl::StatusOr<Job> job = MakeJob(source, layout, options);
+  SS_RETURN_IF_ERROR(Agree(processes, job.status()));
+  return Resharder(source, *std::move(job), layout, options, processes)
+      .Run(destination);
+}
 
-  Resharder resharder(source, std::move(state), layout, options);
-  SS_ASSIGN_OR_RETURN(ReshardReport report, resharder.Run(partial));
-  report.replaced_leftover = std::move(prepared.replaced);
-  if (!report.proof.ok()) return report;
-  SS_RETURN_IF_ERROR(ckpt::RemoveTree(ckpt::JoinPath(partial, kMark)));
-  SS_RETURN_IF_ERROR(ckpt::SyncDirectory(partial));
-  SS_RETURN_IF_ERROR(ckpt::RenameNoReplace(partial, target));
-  std::move(remove_partial).Cancel();
-  SS_RETURN_IF_ERROR(ckpt::SyncDirectory(ParentDirectory(target)));
-  return report;
+absl::StatusOr<ReshardReport> ReshardCheckpoint(const ckpt::Reader& source,
+                                                const std::string& destination,
+                                                const Layout& layout,
+                                                const ReshardOptions& options) {
+  OneProcess alone;
+  return ReshardCheckpoint(source, destination, layout, options, alone);
 }
 
 }  // namespace shardshift::reshard

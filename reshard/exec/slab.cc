@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ckpt/core/box_copy.h"
 #include "ckpt/core/convert.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/worker_pool.h"
@@ -15,6 +16,27 @@ constexpr int64_t kPage = ckpt::kDirectBlockBytes;
 
 // Gathered, then summed: as much as stays in a core's cache in between.
 constexpr int64_t kGatherBytes = int64_t{128} << 10;
+
+// Adds a run of what was read of a source. The place in the tensor follows from
+// the source alone, so that the sum tells if it came to a wrong place.
+void AddRun(const BandPlan& plan, const BandPlan::Run& run, int64_t item_size,
+            std::span<const std::byte> bytes, ckpt::RunFingerprint& sum) {
+  const ckpt::Box& from = plan.sources()[run.source];
+  const int64_t end = run.src_offset + run.count;
+  const int64_t first = ckpt::RowMajorIndex(plan.shape(), from, run.src_offset);
+  const int64_t last = ckpt::RowMajorIndex(plan.shape(), from, end - 1);
+  if (last - first == run.count - 1) {
+    sum.Add(first * item_size, bytes);
+    return;
+  }
+  const ckpt::Box whole = ckpt::WholeBox(plan.shape());
+  for (const ckpt::Box& box : ckpt::RowMajorRange(from, run.src_offset, end)) {
+    ckpt::ForEachRun(whole, box, [&](int64_t offset, int64_t count) {
+      sum.Add(offset * item_size, bytes.first(count * item_size));
+      bytes = bytes.subspan(count * item_size);
+    });
+  }
+}
 
 // Fills `dst` with elements of the task's target.
 void Gather(const WriteTask& task, Range elements, std::byte* dst) {
@@ -34,7 +56,9 @@ void Gather(const WriteTask& task, Range elements, std::byte* dst) {
         } else {
           ckpt::ConvertValues(from, run.src, to, at, run.count);
         }
-        if (sum) sum->Add(run.tensor_index * item_size, {at, num_bytes});
+        if (sum) {
+          AddRun(tensor.plan, run, item_size, {at, num_bytes}, *sum);
+        }
       });
   if (!sum) return;
   const std::lock_guard lock(tensor.sum->mutex);

@@ -7,7 +7,6 @@
 #ifndef SHARDSHIFT_RESHARD_LAYOUT_RANK_STATE_H_
 #define SHARDSHIFT_RESHARD_LAYOUT_RANK_STATE_H_
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -16,10 +15,6 @@
 #include "reshard/layout/parameters.h"
 
 namespace shardshift::reshard {
-
-// A trained parameter is stored under each of these roles, as fp32.
-inline constexpr std::array<const char*, 3> kOptimizerRoles = {
-    "master", "exp_avg", "exp_avg_sq"};
 
 // Parameters of one model chunk in a flat buffer.
 struct LocalBuffer {

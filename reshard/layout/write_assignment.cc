@@ -14,8 +14,6 @@
 namespace shardshift::reshard {
 namespace {
 
-constexpr auto kRoles = static_cast<int64_t>(kOptimizerRoles.size());
-
 // A box, and ranks that all own it.
 struct Holding {
   int64_t tensor = 0;
@@ -127,8 +125,12 @@ bool GoesFirst(const ReplicatedItem& a, const ReplicatedItem& b) {
 }  // namespace
 
 std::vector<std::vector<WriteItem>> AssignWriters(const ModelConfig& model,
-                                                  const Layout& layout) {
-  const std::vector<Holding> holdings = HoldingsOf(model, layout);
+                                                  const Layout& layout,
+                                                  Content content) {
+  Layout holders_of = layout;
+  if (content == Content::kWeights) holders_of.distributed_optimizer = false;
+  const std::vector<Holding> holdings = HoldingsOf(model, holders_of);
+  const int64_t num_roles = std::ssize(RolesOf(content));
   const std::vector<int64_t> name_order = NameOrder(model);
   Assignment assignment(layout.world_size());
   std::vector<ReplicatedItem> replicated;
@@ -137,7 +139,7 @@ std::vector<std::vector<WriteItem>> AssignWriters(const ModelConfig& model,
     while (end < holdings.size() && SameBox(first, holdings[end])) ++end;
     const Holders holders(&first, end - begin);
     const bool one_holder = holders.size() == 1 && first.ranks.count == 1;
-    for (int64_t role = 0; role < kRoles; ++role) {
+    for (int64_t role = 0; role < num_roles; ++role) {
       if (one_holder) {
         assignment.Give(first, role, first.ranks.first);
       } else {

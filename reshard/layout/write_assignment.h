@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "ckpt/core/box.h"
+#include "reshard/layout/content.h"
 #include "reshard/layout/layout.h"
 #include "reshard/layout/model_config.h"
 
 namespace shardshift::reshard {
 
 // A box of a logical tensor (an index into LogicalTensors) under one role (an
-// index into kOptimizerRoles).
+// index into the roles of the content).
 struct WriteItem {
   int64_t tensor = 0;
   int64_t role = 0;
@@ -27,9 +28,11 @@ struct WriteItem {
 // fragments in its part file. A box that several ranks hold goes whole to the
 // one with the fewest bytes so far, taken in order of falling size, then name,
 // role and box; ties to the lowest rank. Boxes of one holder count first.
+// Weights are held by every data-parallel rank, whatever the optimizer.
 // REQUIRES: Validate(model, layout) is OK.
-std::vector<std::vector<WriteItem>> AssignWriters(const ModelConfig& model,
-                                                  const Layout& layout);
+std::vector<std::vector<WriteItem>> AssignWriters(
+    const ModelConfig& model, const Layout& layout,
+    Content content = Content::kTraining);
 
 }  // namespace shardshift::reshard
 

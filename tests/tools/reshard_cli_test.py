@@ -250,7 +250,7 @@ class ReshardTest(unittest.TestCase):
     def test_a_damaged_source_fails_and_leaves_nothing(self):
         source = self.synth("source", LLAMA, LAYOUTS[0])
         self.flip_a_payload_byte(source)
-        self.refused(RESHARD, source, self.path("out"), code=1,
+        self.refused(RESHARD, source, self.path("out"), *LAYOUTS[1], code=1,
                      says=["final_norm.weight", "part-00000.h5"])
         self.assertEqual(os.listdir(self.directory), ["source"])
 

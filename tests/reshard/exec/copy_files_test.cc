@@ -22,7 +22,9 @@ namespace {
 using ckpt::Box;
 using ckpt::DType;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 struct Job {
   std::vector<TargetPart> parts;
@@ -75,7 +77,7 @@ class CopyFilesTest : public ::testing::Test {
 
   absl::StatusOr<std::unique_ptr<ckpt::Reader>> Copy(
       const std::string& name, const Job& job, const CopyFilesOptions& options,
-      std::vector<ckpt::Fingerprint>* fingerprints = nullptr) {
+      NamedFingerprints* fingerprints = nullptr) {
     const ckpt::CheckpointId id = {5, source_->state()};
     SS_ASSIGN_OR_RETURN(const std::string partial,
                         ckpt::BeginCheckpoint(Path(name), 5));
@@ -165,21 +167,28 @@ TEST_F(CopyFilesTest, RowsBecomeColumnsAndRowsAgain) {
 }
 
 TEST_F(CopyFilesTest, ConvertsAndFingerprintsWhatItReadUnderTheNewName) {
-  const ckpt::SampleTensor rows = Matrix(0, 2);
-  ASSERT_NO_FATAL_FAILURE(WriteSource({rows}));
-  const ckpt::Tensor as = {"w", "weight", DType::kBF16, rows.info.shape};
-  std::vector<ckpt::Fingerprint> fingerprints;
-  ASSERT_OK_AND_ASSIGN(const auto copy, Copy("copy", JobOf(Matrix(1, 4), as),
-                                             {}, &fingerprints));
-  const Box whole = ckpt::WholeBox(as.shape);
-  const std::vector<std::byte> values = ckpt::Payload(rows.info, whole);
-  std::vector<std::byte> expected(values.size() / 2);
-  ckpt::ConvertValues(DType::kF32, values.data(), DType::kBF16, expected.data(),
-                      ckpt::NumElements(whole));
-  std::vector<std::byte> found(expected.size());
-  ASSERT_OK(copy->ReadTensor(0, whole, found.data()));
-  EXPECT_TRUE(found == expected);
-  EXPECT_EQ(fingerprints, ckpt::TensorFingerprints(copy->table()));
+  const ckpt::Shape shape = Matrix(0, 1).info.shape;
+  const ckpt::Tensor as = {"w", "weight", DType::kBF16, shape};
+  const Box whole = ckpt::WholeBox(shape);
+  // From rows, and from the very columns of the copy.
+  for (const ckpt::SampleTensor& from : {Matrix(0, 2), Matrix(1, 4)}) {
+    ASSERT_NO_FATAL_FAILURE(WriteSource({from}));
+    NamedFingerprints fingerprints;
+    ASSERT_OK_AND_ASSIGN(const auto copy, Copy("copy", JobOf(Matrix(1, 4), as),
+                                               {}, &fingerprints));
+    const std::vector<std::byte> values = ckpt::Payload(from.info, whole);
+    std::vector<std::byte> expected(values.size() / 2);
+    ckpt::ConvertValues(DType::kF32, values.data(), DType::kBF16,
+                        expected.data(), ckpt::NumElements(whole));
+    std::vector<std::byte> found(expected.size());
+    ASSERT_OK(copy->ReadTensor(0, whole, found.data()));
+    EXPECT_TRUE(found == expected);
+    EXPECT_THAT(
+        fingerprints,
+        ElementsAre(Pair(0, ckpt::TensorFingerprints(copy->table())[0])));
+    ASSERT_OK(ckpt::RemoveTree(Path("source")));
+    ASSERT_OK(ckpt::RemoveTree(Path("copy")));
+  }
 }
 
 TEST_F(CopyFilesTest, NamesADamagedBlock) {

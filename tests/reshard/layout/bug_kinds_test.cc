@@ -54,7 +54,11 @@ std::vector<std::string> RowsOf(const ModelConfig& model, const Layout& layout,
 }
 
 // Gated feed-forward blocks with biases: of a layer, or of each expert.
-std::vector<std::pair<ModelConfig, std::string>> GatedModels() {
+struct GatedModel {
+  ModelConfig model;
+  std::string fc1;  // the parameters' common name
+};
+std::vector<GatedModel> GatedModels() {
   ModelConfig dense = LlamaModel();
   dense.ffn_hidden_size = 4;
   dense.add_bias_linear = true;
@@ -66,10 +70,10 @@ std::vector<std::pair<ModelConfig, std::string>> GatedModels() {
 }
 
 TEST(BugKindsOfLayouts, B01AndB02GateAndUpAreCutApartBiasesToo) {
-  for (const auto& [model, fc1] : GatedModels()) {
+  for (const auto& gated : GatedModels()) {
     for (const char* kind : {"weight", "bias"}) {
       const auto rows = [&](int64_t ranks, int64_t rank) {
-        return RowsOf(model, {.tensor = ranks}, rank, fc1 + kind);
+        return RowsOf(gated.model, {.tensor = ranks}, rank, gated.fc1 + kind);
       };
       EXPECT_THAT(rows(1, 0),
                   ElementsAre("g0", "g1", "g2", "g3", "u0", "u1", "u2", "u3"));

@@ -81,6 +81,7 @@ TEST(RankState, EveryElementHasTheOwnersThatTheLayoutImplies) {
     const Layout layout = RandomLayout(model, random);
     const std::vector<LogicalTensor> tensors = LogicalTensors(model);
     std::vector<std::vector<int64_t>> owners;
+    owners.reserve(tensors.size());
     for (const LogicalTensor& tensor : tensors) {
       owners.emplace_back(ckpt::NumElements(tensor.shape), 0);
     }
