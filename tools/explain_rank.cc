@@ -127,11 +127,10 @@ std::string BufferText(const RankReport& report, const LocalBuffer& buffer) {
   for (const Range& range : padding) padded += range.size();
   std::string text = absl::StrFormat(
       "\n%s, model chunk %d (layers %s): %d elements, %d of them padding, "
-      "%d bucket%s\n",
+      "%s\n",
       buffer.experts ? "flat buffer of experts" : "flat buffer", buffer.chunk,
       SpanText(layers.begin, layers.end), buffer.buffer.num_elements, padded,
-      buffer.buffer.buckets.size(),
-      buffer.buffer.buckets.size() == 1 ? "" : "s");
+      CountText(std::ssize(buffer.buffer.buckets), "bucket"));
   if (buffer.parameters.empty()) return text;
   Rows rows;
   for (size_t p = 0; p < buffer.parameters.size(); ++p) {

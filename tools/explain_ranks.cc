@@ -68,8 +68,8 @@ std::string RanksText(const reshard::ModelConfig& model,
     }
     rows.push_back(std::move(row));
   }
-  return absl::StrCat(layout.world_size(), " ranks, ", ToString(layout), "\n",
-                      ModelText(model), "\n\n",
+  return absl::StrCat(CountText(layout.world_size(), "rank"), ", ",
+                      ToString(layout), "\n", ModelText(model), "\n\n",
                       FormatTable(ColumnsFor(model, layout), rows));
 }
 

@@ -91,8 +91,8 @@ class Painter {
   Picture Paint() {
     Picture picture;
     picture.title = absl::StrCat("Who holds what: ", ToString(layout_));
-    picture.subtitle =
-        absl::StrCat(layout_.world_size(), " ranks; ", ModelText(model_));
+    picture.subtitle = absl::StrCat(CountText(layout_.world_size(), "rank"),
+                                    "; ", ModelText(model_));
     PaintLegend();
     PaintColumnHeads();
     double y = kHeader;

@@ -53,7 +53,7 @@ Grouping GroupingOf(const Layout& layout) {
 
 // "stages 0-1: parts 0-15" of parts [first, end).
 std::string LabelOf(const Layout& layout, int64_t first, int64_t end) {
-  const std::string parts =
+  std::string parts =
       absl::StrCat(end - first == 1 ? "part " : "parts ", SpanText(first, end));
   if (layout.pipeline == 1) return parts;
   const int64_t ranks = layout.tensor * layout.data;

@@ -41,6 +41,10 @@ std::string ModelText(const ModelConfig& model) {
   return text;
 }
 
+std::string CountText(int64_t count, absl::string_view what) {
+  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
+}
+
 std::string SpanText(int64_t begin, int64_t end) {
   if (begin >= end) return "none";
   if (begin + 1 == end) return absl::StrCat(begin);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "reshard/layout/layout.h"
 #include "reshard/layout/model_map.h"
 #include "reshard/layout/stages.h"
@@ -34,6 +35,9 @@ std::string LayersText(const std::vector<reshard::LayerRange>& chunks,
 
 // What a stage holds besides its layers: "embedding", "output", both, or "".
 std::string EndsText(const reshard::Layout& layout, int64_t stage);
+
+// "1 rank", "2 ranks".
+std::string CountText(int64_t count, absl::string_view what);
 
 // "4-7", "4", or "none".
 std::string SpanText(int64_t begin, int64_t end);

@@ -158,7 +158,7 @@ class ExplainTest(unittest.TestCase):
         self.synth("explain", MODEL, [])
         self.done("./explain", "out", "--tp", "2")
         self.done("out", "again", "--dry-run")
-        self.assertIn("1 ranks", self.done("explain", "explain"))
+        self.assertIn("1 rank, TP1", self.done("explain", "explain"))
 
     def test_a_picture_of_a_layout_has_every_rank_in_scale(self):
         source = self.synth("source", MIXTURE, [])
