@@ -23,8 +23,11 @@
 #include "reshard/exec/reshard.h"
 #include "tools/cli.h"
 #include "tools/mpi_processes.h"
+#include "tools/picture.h"
+#include "tools/plan_picture.h"
 #include "tools/progress_bar.h"
 #include "tools/reshard_dry_run.h"
+#include "tools/reshard_explain.h"
 #include "tools/run_flags.h"
 
 namespace shardshift {
@@ -45,6 +48,7 @@ struct ReshardFlags {
   bool sequence_parallel = false;
   bool json = false;
   bool dry_run = false;
+  std::string picture;
   uint64_t memory_limit = kDefaultMemoryLimit;
 };
 
@@ -111,8 +115,19 @@ absl::StatusOr<reshard::CopyChoice> ChoiceOf(const ReshardFlags& flags) {
   return choice;
 }
 
+absl::Status DrawPlan(const ReshardFlags& flags, const ckpt::Reader& source,
+                      const reshard::CopyChoice& choice) {
+  if (flags.picture.empty()) return absl::OkStatus();
+  SS_RETURN_IF_ERROR(CheckPicturePath(flags.picture));
+  SS_ASSIGN_OR_RETURN(
+      const Picture picture,
+      PlanPicture(source, ApplyLayout(flags.layout, {}), choice));
+  return WritePicture(flags.picture, picture);
+}
+
 absl::Status PrintDryRun(const ReshardFlags& flags, const ckpt::Reader& source,
                          const reshard::CopyChoice& choice) {
+  SS_RETURN_IF_ERROR(DrawPlan(flags, source, choice));
   SS_ASSIGN_OR_RETURN(const reshard::DryRunReport report,
                       reshard::DryRun(source, ApplyLayout(flags.layout, {}),
                                       {.choice = choice,
@@ -184,11 +199,17 @@ absl::StatusOr<int> RunReshard(const ReshardFlags& flags) {
 }  // namespace shardshift
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string(argv[1]) == "explain") {
+    return shardshift::ExplainMain(argc - 1, argv + 1);
+  }
   const std::unique_ptr<CLI::App> app = shardshift::MakeCli(
       "reshard",
       "Rewrites a checkpoint for another parallel layout, and proves that no "
       "value changed. Axes that are not given are 1. `mpirun -np N reshard` "
       "splits the files to be written over N processes.");
+  app->footer(
+      "`reshard explain CKPT` tells what each rank of a layout holds: see "
+      "`reshard explain --help`.");
   shardshift::ReshardFlags flags;
   app->add_option("source", flags.source,
                   "run directory (its newest checkpoint) or one checkpoint")
@@ -211,12 +232,15 @@ int main(int argc, char** argv) {
                   "ties to even; with --weights-only")
       ->type_name("NAME");
   shardshift::AddCodecFlag(*app, flags.codec);
-  app->add_flag("--sequence-parallel", flags.sequence_parallel,
-                "accepted; checkpoints do not depend on it")
-      ->group("Layout");
-  app->add_flag("--dry-run", flags.dry_run,
-                "check and plan, write nothing: bytes, memory, time, and what "
-                "is cut most");
+  shardshift::AddSequenceParallelFlag(*app, flags.sequence_parallel);
+  CLI::Option* dry_run =
+      app->add_flag("--dry-run", flags.dry_run,
+                    "check and plan, write nothing: bytes, memory, time, and "
+                    "what is cut most");
+  app->add_option("--picture", flags.picture,
+                  "with --dry-run, draw what moves: a new file, .svg or .html")
+      ->needs(dry_run)
+      ->type_name("FILE");
   app->add_option("--memory-limit", flags.memory_limit,
                   "memory to take, the program itself apart (128MiB); less is "
                   "slower")

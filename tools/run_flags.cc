@@ -227,6 +227,12 @@ void AddLayoutFlags(CLI::App& app, LayoutFlags& flags, FlagScope scope) {
   AddStageFlags(app, flags);
 }
 
+void AddSequenceParallelFlag(CLI::App& app, bool& flag) {
+  app.add_flag("--sequence-parallel", flag,
+               "accepted; checkpoints do not depend on it")
+      ->group("Layout");
+}
+
 void AddCodecFlag(CLI::App& app, ckpt::Codec& codec) {
   const auto set = [&codec](const std::string& name) {
     codec = name == "zstd" ? ckpt::Codec::kShuffleZstd : ckpt::Codec::kNone;

@@ -93,6 +93,8 @@ struct RunFlags {
 };
 
 void AddLayoutFlags(CLI::App& app, LayoutFlags& flags, FlagScope scope);
+// --sequence-parallel of Megatron's command lines, which changes nothing.
+void AddSequenceParallelFlag(CLI::App& app, bool& flag);
 // --codec: how the checkpoint to be written stores its tensors.
 void AddCodecFlag(CLI::App& app, ckpt::Codec& codec);
 void AddRunFlags(CLI::App& app, RunFlags& flags, FlagScope scope);

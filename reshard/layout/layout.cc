@@ -108,6 +108,12 @@ int64_t RankOf(const Layout& layout, const ExpertCoordinates& at) {
          layout.expert_tensor_size() * (at.expert + layout.expert * replica);
 }
 
+ExpertRange ExpertsOf(const ModelConfig& model, const Layout& layout,
+                      int64_t expert_rank) {
+  const int64_t experts = model.num_experts / layout.expert;
+  return {.begin = expert_rank * experts, .end = (expert_rank + 1) * experts};
+}
+
 absl::Status Validate(const ModelConfig& model, const Layout& layout) {
   SS_RETURN_IF_ERROR(Validate(model));
   SS_RETURN_IF_ERROR(CheckAxes(layout));

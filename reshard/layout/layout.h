@@ -90,6 +90,17 @@ struct ExpertCoordinates {
 ExpertCoordinates ExpertCoordinatesOf(const Layout& layout, int64_t rank);
 int64_t RankOf(const Layout& layout, const ExpertCoordinates& at);
 
+// Experts [begin, end) of every layer, those of expert-parallel rank
+// `expert_rank`.
+struct ExpertRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  bool operator==(const ExpertRange&) const = default;
+};
+ExpertRange ExpertsOf(const ModelConfig& model, const Layout& layout,
+                      int64_t expert_rank);
+
 // Errors: InvalidArgument naming the flag and the quantity that does not
 // divide: attention heads, query groups, widths of feed-forward blocks, padded
 // vocabulary by TP or expert TP; experts by EP; ranks by EP and expert TP;

@@ -112,10 +112,10 @@ void ModelMap::AppendGroup(const TensorGroup& group, const std::string& prefix,
   const TensorShare share = {
       .ranks = place.experts ? layout_.expert_tensor_size() : layout_.tensor,
       .rank = place.tensor};
-  const int64_t copies =
-      place.experts ? group.copies / layout_.expert : group.copies;
-  for (int64_t copy = place.expert * copies; copy < (place.expert + 1) * copies;
-       ++copy) {
+  const ExpertRange copies = group.per_expert
+                                 ? ExpertsOf(model_, layout_, place.expert)
+                                 : ExpertRange{.begin = 0, .end = group.copies};
+  for (int64_t copy = copies.begin; copy < copies.end; ++copy) {
     const std::string copy_prefix = absl::StrCat(prefix, group.PrefixOf(copy));
     const int64_t first_of_copy = first_tensor + copy * group.tensors_per_copy;
     for (const ParameterRule& rule : group.rules) {
@@ -208,6 +208,24 @@ RankState ModelMap::StateOf(int64_t rank) const {
     }
   }
   return state;
+}
+
+std::vector<RankSize> SizesOfRanks(const ModelConfig& model,
+                                   const Layout& layout) {
+  std::vector<RankSize> sizes(layout.world_size());
+  const ModelMap map(model, layout);
+  for (const BufferPlace& place : map.Places()) {
+    const FlatBuffer buffer = map.MakeBuffer(place).buffer;
+    const RankRun ranks = map.RanksOf(place);
+    for (int64_t i = 0; i < ranks.count; ++i) {
+      RankSize& size = sizes[ranks.first + i * ranks.stride];
+      size.parameters += buffer.num_elements;
+      for (const Range& owned : buffer.OwnedRanges(i)) {
+        size.owned += owned.size();
+      }
+    }
+  }
+  return sizes;
 }
 
 }  // namespace shardshift::reshard

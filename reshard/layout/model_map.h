@@ -67,6 +67,19 @@ class ModelMap {
   const std::vector<LayerRange> chunks_;
 };
 
+// What a rank holds, in elements, padding included.
+struct RankSize {
+  int64_t parameters = 0;  // of its flat buffers
+  int64_t owned = 0;       // of these, with their optimizer state
+
+  bool operator==(const RankSize&) const = default;
+};
+
+// Of every rank; buffers are made once for all ranks that share them.
+// REQUIRES: Validate(model, layout) is OK.
+std::vector<RankSize> SizesOfRanks(const ModelConfig& model,
+                                   const Layout& layout);
+
 // The pieces of a buffer inside `owned`, as LocalBuffer::pieces.
 std::vector<Piece> PiecesWithin(const LocalBuffer& buffer,
                                 const std::vector<Range>& owned);

@@ -34,6 +34,10 @@ struct RankState {
   std::vector<LocalBuffer> buffers;
 };
 
+// Elements of a flat buffer that hold nothing of a logical tensor: what pads
+// the vocabulary, aligns a parameter, or fills a bucket. Ascending, apart.
+std::vector<Range> PaddingOf(const LocalBuffer& buffer);
+
 // One of many: ModelMap::StateOf.
 // REQUIRES: Validate(model, layout) is OK, 0 <= rank < world size.
 RankState MakeRankState(const ModelConfig& model, const Layout& layout,

@@ -218,6 +218,17 @@ std::vector<LayerRange> LayersOfChunks(const ModelConfig& model,
   return chunks;
 }
 
+std::vector<LayerRange> LayersOfChunksOn(const ModelConfig& model,
+                                         const Layout& layout, int64_t stage) {
+  const std::vector<LayerRange> chunks = LayersOfChunks(model, layout);
+  std::vector<LayerRange> of_stage;
+  for (auto number = static_cast<size_t>(stage); number < chunks.size();
+       number += static_cast<size_t>(layout.pipeline)) {
+    of_stage.push_back(chunks[number]);
+  }
+  return of_stage;
+}
+
 LayerRange LayersOfStage(const ModelConfig& model, const Layout& layout,
                          int64_t stage) {
   return LayersOfChunks(model, layout)[stage];

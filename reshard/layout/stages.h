@@ -38,6 +38,11 @@ absl::Status ValidateStages(const ModelConfig& model, const Layout& layout);
 std::vector<LayerRange> LayersOfChunks(const ModelConfig& model,
                                        const Layout& layout);
 
+// The layers of a stage's chunks, by chunk.
+// REQUIRES: as above.
+std::vector<LayerRange> LayersOfChunksOn(const ModelConfig& model,
+                                         const Layout& layout, int64_t stage);
+
 // The layers of a stage's first chunk: all it has without interleaving.
 // REQUIRES: as above.
 LayerRange LayersOfStage(const ModelConfig& model, const Layout& layout,
