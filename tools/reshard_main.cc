@@ -74,9 +74,18 @@ void PrintReport(const reshard::ReshardReport& report, double seconds,
 }
 
 absl::StatusOr<int> RunReshard(const ReshardFlags& flags) {
-  SS_ASSIGN_OR_RETURN(const ckpt::ResolvedCheckpoint found,
-                      ckpt::ResolveCheckpoint(flags.source));
+  SS_ASSIGN_OR_RETURN(
+      const ckpt::ResolvedCheckpoint found,
+      ckpt::ResolveCheckpoint(flags.source, flags.dry_run
+                                                ? ckpt::PartFiles::kAllOrNone
+                                                : ckpt::PartFiles::kNeeded));
   if (!found.note.empty()) std::cerr << found.note << std::endl;
+  if (!found.reader->has_parts()) {
+    std::cerr << "note: " << found.step_dir
+              << " is an index alone, its parts are missing: this can be "
+                 "planned, not done"
+              << std::endl;
+  }
   if (flags.dry_run) {
     SS_ASSIGN_OR_RETURN(
         const reshard::DryRunReport report,

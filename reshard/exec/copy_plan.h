@@ -30,7 +30,7 @@ absl::StatusOr<CopyPlan> PlanCopy(const ckpt::Reader& source,
 int64_t PayloadBytes(const ckpt::Reader& source);
 
 // Reads some of the payload, past the page cache. Bytes a second; 0 if there
-// is too little to tell.
+// is too little to tell, or an index alone.
 absl::StatusOr<double> ProbeReads(const ckpt::Reader& source);
 
 }  // namespace shardshift::reshard
