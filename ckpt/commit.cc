@@ -1,11 +1,15 @@
 // Publishing a checkpoint: everything is durable under another name before
 // one rename makes it visible.
 // SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/hdf5/index_file.h"
+#include "ckpt/index_alone.h"
 #include "ckpt/index_writer.h"
+#include "ckpt/part_table.h"
 #include "ckpt/run_dir.h"
 #include "ckpt/writer.h"
 
@@ -65,6 +69,34 @@ absl::Status CheckPartFiles(const std::string& directory,
   return absl::OkStatus();
 }
 
+// Whether step `step` is there. AlreadyExists if it may not be replaced.
+absl::StatusOr<bool> CheckTarget(const std::string& target,
+                                 bool replace_existing) {
+  SS_ASSIGN_OR_RETURN(const bool target_exists, Exists(target));
+  if (target_exists && !replace_existing) {
+    return absl::AlreadyExistsError(absl::StrCat(target, " exists"));
+  }
+  if (target_exists) SS_RETURN_IF_ERROR(CheckOurs(target));
+  return target_exists;
+}
+
+// Writes the index and makes the partial step the step.
+absl::Status Publish(const std::string& run_dir, const Table& table,
+                     int64_t max_viewed_fragments, bool target_exists) {
+  const std::string partial = PartialPath(run_dir, table.step);
+  const std::string target = StepPath(run_dir, table.step);
+  SS_RETURN_IF_ERROR(
+      WriteIndex(partial, kIndexFileName, table, max_viewed_fragments));
+  SS_RETURN_IF_ERROR(SyncDirectory(partial));
+
+  SS_RETURN_IF_ERROR(target_exists ? Exchange(partial, target)
+                                   : RenameNoReplace(partial, target));
+  SS_RETURN_IF_ERROR(SyncDirectory(run_dir));
+  SS_RETURN_IF_ERROR(WriteLatest(run_dir, table.step));
+  // After an exchange this is the old checkpoint.
+  return RemoveTree(partial);
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> BeginCheckpoint(const std::string& run_dir,
@@ -85,26 +117,40 @@ absl::Status CommitCheckpoint(const std::string& run_dir,
                               const CheckpointId& id,
                               const std::vector<PartReceipt>& receipts,
                               absl::string_view record, bool replace_existing) {
-  const std::string partial = PartialPath(run_dir, id.step);
-  const std::string target = StepPath(run_dir, id.step);
-  SS_ASSIGN_OR_RETURN(const bool target_exists, Exists(target));
-  if (target_exists && !replace_existing) {
-    return absl::AlreadyExistsError(absl::StrCat(target, " exists"));
-  }
-  if (target_exists) SS_RETURN_IF_ERROR(CheckOurs(target));
-
+  SS_ASSIGN_OR_RETURN(
+      const bool target_exists,
+      CheckTarget(StepPath(run_dir, id.step), replace_existing));
   SS_ASSIGN_OR_RETURN(const Table table, MergeReceipts(id, receipts, record));
-  SS_RETURN_IF_ERROR(CheckPartFiles(partial, table.parts));
   SS_RETURN_IF_ERROR(
-      WriteIndex(partial, kIndexFileName, table, kMaxViewedFragments));
-  SS_RETURN_IF_ERROR(SyncDirectory(partial));
+      CheckPartFiles(PartialPath(run_dir, id.step), table.parts));
+  return Publish(run_dir, table, kMaxViewedFragments, target_exists);
+}
 
-  SS_RETURN_IF_ERROR(target_exists ? Exchange(partial, target)
-                                   : RenameNoReplace(partial, target));
-  SS_RETURN_IF_ERROR(SyncDirectory(run_dir));
-  SS_RETURN_IF_ERROR(WriteLatest(run_dir, id.step));
-  // After an exchange this is the old checkpoint.
-  return RemoveTree(partial);
+absl::StatusOr<PartReceipt> ReceiptWithoutPart(
+    int64_t part, const CheckpointId& id,
+    const std::vector<FragmentSpec>& specs) {
+  SS_ASSIGN_OR_RETURN(PartTable made,
+                      MakePartTable(part, id, specs, Codec::kNone));
+  int64_t end = kUserBlockBytes;
+  for (const int64_t index : made.index) {
+    Fragment& fragment = made.table.fragments[index];
+    const int64_t num_bytes = FragmentBytes(made.table, fragment);
+    PlaceBlocks(end, num_bytes, fragment);
+    end += (num_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  }
+  return PartReceipt{{part, end, {}}, std::move(made.table)};
+}
+
+absl::Status CommitIndexAlone(const std::string& run_dir,
+                              const CheckpointId& id,
+                              const std::vector<PartReceipt>& receipts,
+                              absl::string_view record) {
+  SS_RETURN_IF_ERROR(CheckTarget(StepPath(run_dir, id.step),
+                                 /*replace_existing=*/false)
+                         .status());
+  SS_ASSIGN_OR_RETURN(const Table table, MergeReceipts(id, receipts, record));
+  return Publish(run_dir, table, /*max_viewed_fragments=*/0,
+                 /*target_exists=*/false);
 }
 
 }  // namespace shardshift::ckpt

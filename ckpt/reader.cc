@@ -42,18 +42,42 @@ absl::StatusOr<File> LockForReading(const std::string& step_dir) {
       absl::StrCat(step_dir, " is being deleted"));
 }
 
-absl::Status CheckNoPartMissing(const std::string& directory,
-                                const std::vector<Part>& parts) {
+// Named in a message; the rest are counted.
+constexpr size_t kMaxNamedParts = 4;
+
+absl::Status MissingParts(const std::string& directory,
+                          std::vector<std::string> missing, size_t num_parts) {
+  const size_t num_missing = missing.size();
+  missing.resize(std::min(num_missing, kMaxNamedParts));
+  std::string message =
+      absl::StrCat(directory, " lacks ", num_missing, " of ", num_parts,
+                   " parts: ", absl::StrJoin(missing, ", "));
+  if (num_missing > missing.size()) {
+    absl::StrAppend(&message, " and ", num_missing - missing.size(), " more");
+  }
+  if (num_missing == num_parts) {
+    absl::StrAppend(&message,
+                    "; an index alone serves `reshard --dry-run` and nothing "
+                    "else");
+  }
+  return absl::DataLossError(message);
+}
+
+// Gives whether they are there.
+absl::StatusOr<bool> CheckPartsExist(const std::string& directory,
+                                     const std::vector<Part>& parts,
+                                     PartFiles wanted) {
   std::vector<std::string> missing;
   for (const Part& part : parts) {
     const std::string name = PartFileName(part.number);
     SS_ASSIGN_OR_RETURN(const bool exists, Exists(JoinPath(directory, name)));
     if (!exists) missing.push_back(name);
   }
-  if (missing.empty()) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrCat(directory, " lacks ", missing.size(), " of ", parts.size(),
-                   " parts: ", absl::StrJoin(missing, ", ")));
+  if (missing.empty()) return true;
+  if (missing.size() == parts.size() && wanted == PartFiles::kAllOrNone) {
+    return false;
+  }
+  return MissingParts(directory, std::move(missing), parts.size());
 }
 
 // The blocks from the first to the last element of each read, those of one
@@ -216,32 +240,34 @@ absl::StatusOr<File> OpenPart(const std::string& step_dir, const Part& part) {
   return file;
 }
 
-Reader::Reader(File lock, Table table, int64_t total_bytes)
+Reader::Reader(File lock, Table table, int64_t total_bytes, bool has_parts)
     : lock_(std::move(lock)),
       directory_(lock_.path()),
       table_(std::move(table)),
       first_fragment_(table_.tensors.size() + 1,
                       static_cast<int64_t>(table_.fragments.size())),
-      total_bytes_(total_bytes) {
+      total_bytes_(total_bytes),
+      has_parts_(has_parts) {
   for (size_t i = table_.fragments.size(); i-- > 0;) {
     first_fragment_[table_.fragments[i].tensor] = static_cast<int64_t>(i);
   }
 }
 
 absl::StatusOr<std::unique_ptr<Reader>> Reader::Open(
-    const std::string& step_dir) {
+    const std::string& step_dir, PartFiles parts) {
   SS_ASSIGN_OR_RETURN(File lock, LockForReading(step_dir));
   SS_ASSIGN_OR_RETURN(Table table, ReadIndexTable(step_dir));
-  SS_RETURN_IF_ERROR(CheckNoPartMissing(step_dir, table.parts));
+  SS_ASSIGN_OR_RETURN(const bool has_parts,
+                      CheckPartsExist(step_dir, table.parts, parts));
   SS_ASSIGN_OR_RETURN(const File index,
                       File::OpenForRead(JoinPath(step_dir, kIndexFileName)));
   SS_ASSIGN_OR_RETURN(int64_t total_bytes, index.Size());
   for (const Part& part : table.parts) {
-    SS_RETURN_IF_ERROR(OpenPart(step_dir, part).status());
+    if (has_parts) SS_RETURN_IF_ERROR(OpenPart(step_dir, part).status());
     total_bytes += part.file_bytes;
   }
   return std::unique_ptr<Reader>(
-      new Reader(std::move(lock), std::move(table), total_bytes));
+      new Reader(std::move(lock), std::move(table), total_bytes, has_parts));
 }
 
 absl::StatusOr<int64_t> Reader::FindTensor(absl::string_view name,

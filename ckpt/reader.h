@@ -46,6 +46,13 @@ struct FragmentRead {
 // A block that a read wants.
 struct BlockUse;
 
+// What a reader wants of the part files.
+enum class PartFiles {
+  kNeeded,
+  // None may be there, but not only some: for plans, which take no values.
+  kAllOrNone,
+};
+
 // Keeps a shared lock on its directory, so that nobody deletes it. Const
 // methods may be called from several threads at once.
 class Reader {
@@ -55,14 +62,16 @@ class Reader {
   // with. Errors: NotFound without an index; DataLoss for damage;
   // FailedPrecondition while somebody deletes it.
   static absl::StatusOr<std::unique_ptr<Reader>> Open(
-      const std::string& step_dir);
+      const std::string& step_dir, PartFiles parts = PartFiles::kNeeded);
 
   const std::string& directory() const { return directory_; }
   const Table& table() const { return table_; }
   int64_t step() const { return table_.step; }
   const std::string& state() const { return table_.state; }
   const std::string& record() const { return table_.record; }
-  // Sizes of the files of the checkpoint, together.
+  // False if there is nothing but an index: every read fails.
+  bool has_parts() const { return has_parts_; }
+  // Sizes of the files of the checkpoint, together; as the index has them.
   int64_t total_bytes() const { return total_bytes_; }
 
   // Index into table().tensors. Errors: NotFound.
@@ -92,7 +101,7 @@ class Reader {
                           std::optional<DType> as = std::nullopt) const;
 
  private:
-  Reader(File lock, Table table, int64_t total_bytes);
+  Reader(File lock, Table table, int64_t total_bytes, bool has_parts);
 
   // Of one block.
   absl::Status ReadUses(std::span<const BlockUse> uses,
@@ -103,6 +112,7 @@ class Reader {
   Table table_;
   std::vector<int64_t> first_fragment_;  // by tensor, and one past the last
   int64_t total_bytes_ = 0;
+  bool has_parts_ = true;
 
   mutable std::mutex mutex_;
   // Open part files, by number; guarded by mutex_.

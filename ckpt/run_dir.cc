@@ -40,9 +40,11 @@ absl::Status CheckNoLeftover(absl::string_view path) {
       "whole step"));
 }
 
-absl::StatusOr<ResolvedCheckpoint> ResolveStepDir(const std::string& path) {
+absl::StatusOr<ResolvedCheckpoint> ResolveStepDir(const std::string& path,
+                                                  PartFiles parts) {
   SS_RETURN_IF_ERROR(CheckNoLeftover(path));
-  SS_ASSIGN_OR_RETURN(std::shared_ptr<const Reader> reader, Reader::Open(path));
+  SS_ASSIGN_OR_RETURN(std::shared_ptr<const Reader> reader,
+                      Reader::Open(path, parts));
   return ResolvedCheckpoint{path, reader->step(), "", std::move(reader)};
 }
 
@@ -138,14 +140,15 @@ absl::StatusOr<std::vector<StepEntry>> ListSteps(const std::string& run_dir) {
   return steps;
 }
 
-absl::StatusOr<ResolvedCheckpoint> ResolveCheckpoint(const std::string& path) {
+absl::StatusOr<ResolvedCheckpoint> ResolveCheckpoint(const std::string& path,
+                                                     PartFiles parts) {
   SS_ASSIGN_OR_RETURN(const bool exists, Exists(path));
   if (!exists) {
     return absl::NotFoundError(absl::StrCat(path, " does not exist"));
   }
   SS_ASSIGN_OR_RETURN(const bool is_step_dir,
                       Exists(JoinPath(path, kIndexFileName)));
-  if (is_step_dir) return ResolveStepDir(path);
+  if (is_step_dir) return ResolveStepDir(path, parts);
 
   SS_ASSIGN_OR_RETURN(const bool is_directory, Exists(JoinPath(path, ".")));
   if (!is_directory) {
@@ -157,7 +160,7 @@ absl::StatusOr<ResolvedCheckpoint> ResolveCheckpoint(const std::string& path) {
   absl::Status newest_error;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     absl::StatusOr<std::shared_ptr<const Reader>> reader =
-        Reader::Open(step->path);
+        Reader::Open(step->path, parts);
     if (reader.ok()) {
       std::string note;
       if (!newest_error.ok()) {

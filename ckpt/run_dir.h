@@ -14,10 +14,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "ckpt/io/file.h"
+#include "ckpt/reader.h"
 
 namespace shardshift::ckpt {
-
-class Reader;
 
 // The name of a checkpoint's index in its directory.
 inline constexpr char kIndexFileName[] = "index.h5";
@@ -74,7 +73,8 @@ struct ResolvedCheckpoint {
 // run directory `path` that does. Errors: NotFound if there is no checkpoint;
 // FailedPrecondition if `path` is no directory; if there are checkpoints and
 // none opens, the error of the newest.
-absl::StatusOr<ResolvedCheckpoint> ResolveCheckpoint(const std::string& path);
+absl::StatusOr<ResolvedCheckpoint> ResolveCheckpoint(
+    const std::string& path, PartFiles parts = PartFiles::kNeeded);
 
 }  // namespace shardshift::ckpt
 

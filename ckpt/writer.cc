@@ -12,9 +12,9 @@
 #include "ckpt/codec/shuffle_zstd.h"
 #include "ckpt/core/fingerprint.h"
 #include "ckpt/core/status_macros.h"
-#include "ckpt/format/table_builder.h"
 #include "ckpt/io/aligned_buffer.h"
 #include "ckpt/io/worker_pool.h"
+#include "ckpt/part_table.h"
 
 namespace shardshift::ckpt {
 namespace {
@@ -22,20 +22,6 @@ namespace {
 // What another thread may take for the blocks before one; whoever waits longer
 // waits for a block that nobody writes.
 constexpr std::chrono::minutes kTurnTimeout(10);
-
-// Checked here, as the number of blocks follows from the box: a bad box
-// must not size anything.
-absl::StatusOr<Fragment> MakeFragment(const FragmentSpec& spec, Codec codec) {
-  Fragment fragment = {.box = spec.box};
-  const absl::StatusOr<int64_t> elements = CheckedNumElements(spec.shape);
-  if (!elements.ok()) return elements.status();
-  if (Contains(WholeBox(spec.shape), spec.box)) {
-    const int64_t num_bytes = NumElements(spec.box) * ItemSize(spec.dtype);
-    fragment.codec = CodecFor(num_bytes, codec);
-    fragment.blocks.resize(NumBlocks(num_bytes));
-  }
-  return fragment;
-}
 
 // Calls fn(offset, piece) for pieces that stay in a core's cache from one use
 // to the next: what is done with a block reads memory once.
@@ -98,32 +84,16 @@ PartWriter::PartWriter(int64_t part, File file, PartLayout layout, Table table,
 absl::StatusOr<std::unique_ptr<PartWriter>> PartWriter::Create(
     const std::string& directory, int64_t part, const CheckpointId& id,
     const std::vector<FragmentSpec>& specs, Codec codec) {
-  if (specs.empty() || part < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("part ", part, " of ", specs.size(),
-                     " fragments: expected a number >= 0 and a fragment"));
-  }
-  TableBuilder builder;
-  for (const FragmentSpec& spec : specs) {
-    const Tensor tensor = {spec.tensor, spec.role, spec.dtype, spec.shape};
-    absl::StatusOr<Fragment> fragment = MakeFragment(spec, codec);
-    if (!fragment.ok()) return Annotate(fragment.status(), Describe(tensor));
-    SS_RETURN_IF_ERROR(builder.Add(tensor, *std::move(fragment)));
-  }
-  auto [table, table_index] = builder.Build();
-  table.step = id.step;
-  table.state = id.state;
-  SS_RETURN_IF_ERROR(CheckContents(table));
-
+  SS_ASSIGN_OR_RETURN(PartTable made, MakePartTable(part, id, specs, codec));
   const std::string path = JoinPath(directory, PartFileName(part));
   SS_ASSIGN_OR_RETURN(PartLayout layout,
-                      PartLayout::Create(path, table_index, table));
+                      PartLayout::Create(path, made.index, made.table));
   SS_ASSIGN_OR_RETURN(File file, File::Create(path, PageCache::kBypass));
   SS_ASSIGN_OR_RETURN(const int64_t known_bytes, layout.SizeSoFar());
   SS_RETURN_IF_ERROR(CheckRoom(path, known_bytes));
   return std::unique_ptr<PartWriter>(
-      new PartWriter(part, std::move(file), std::move(layout), std::move(table),
-                     std::move(table_index)));
+      new PartWriter(part, std::move(file), std::move(layout),
+                     std::move(made.table), std::move(made.index)));
 }
 
 BoxFingerprint PartWriter::StartFingerprint(int64_t fragment,

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "ckpt/core/status_macros.h"
@@ -21,6 +22,7 @@ struct SynthFlags {
   std::string destination;
   int64_t step = 0;
   ckpt::Codec codec = ckpt::Codec::kNone;
+  bool index_only = false;
 };
 
 // What a training run would need and a made-up checkpoint may leave out.
@@ -43,10 +45,16 @@ absl::StatusOr<int> Synth(SynthFlags flags) {
                        flags.step * run.config.global_batch_size},
       .data = trainer::DataIdentity(*data, trainer::DataOrder::kShuffled,
                                     run.config.seed)};
-  SS_RETURN_IF_ERROR(reshard::WriteSynthCheckpoint(
-      flags.destination, flags.step, run.config.model, run.layout,
-      trainer::ToState(stored),
-      trainer::ToRecord(run.layout, run.micro_batch_size), flags.codec));
+  const nlohmann::json state = trainer::ToState(stored);
+  const nlohmann::json record =
+      trainer::ToRecord(run.layout, run.micro_batch_size);
+  SS_RETURN_IF_ERROR(flags.index_only
+                         ? reshard::WriteSynthIndex(
+                               flags.destination, flags.step, run.config.model,
+                               run.layout, state, record)
+                         : reshard::WriteSynthCheckpoint(
+                               flags.destination, flags.step, run.config.model,
+                               run.layout, state, record, flags.codec));
   return kExitDone;
 }
 
@@ -68,6 +76,11 @@ void AddSynth(CLI::App& app, Action& action) {
       ->check(IntIn(0, std::numeric_limits<int32_t>::max()))
       ->type_name("N");
   AddCodecFlag(*command, flags->codec);
+  command
+      ->add_flag("--index-only", flags->index_only,
+                 "write the index and no parts, in no time at any size: "
+                 "`reshard --dry-run` plans from it, nothing else takes it")
+      ->excludes("--codec");
   AddRunFlags(*command, flags->run, FlagScope::kCheckpoints);
   command->callback(
       [flags, &action] { action = [flags] { return Synth(*flags); }; });

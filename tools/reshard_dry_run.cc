@@ -27,6 +27,17 @@ double AmplificationOf(const reshard::DryRunReport& report) {
          static_cast<double>(report.payload_bytes);
 }
 
+// Of all tensors together.
+reshard::TensorCost TotalOf(const reshard::DryRunReport& report) {
+  reshard::TensorCost total;
+  for (const reshard::TensorCost& cost : report.costs.tensors) {
+    total.sources += cost.sources;
+    total.targets += cost.targets;
+    total.copies += cost.copies;
+  }
+  return total;
+}
+
 // Those that are cut into the most boxes first.
 std::vector<reshard::TensorCost> Costliest(
     const reshard::DryRunReport& report) {
@@ -44,12 +55,15 @@ std::vector<reshard::TensorCost> Costliest(
 
 std::string DryRunText(const reshard::DryRunReport& report, int64_t more_bytes,
                        const ckpt::Table& table) {
+  const reshard::TensorCost total = TotalOf(report);
   std::string text = absl::StrFormat(
       "step %d: %s -> %s\nto write  %s in %d part files, %d more are linked\n"
-      "to read   %s, %.3f times as much\nmemory    %s\n",
+      "to read   %s, %.3f times as much\nboxes     %d fragments now, %d then, "
+      "%d boxes moved\nmemory    %s\n",
       report.step, reshard::ToString(report.from), reshard::ToString(report.to),
       HumanBytes(report.payload_bytes), report.parts, report.linked_parts,
       HumanBytes(report.costs.read_bytes), AmplificationOf(report),
+      total.sources, total.targets, total.copies,
       HumanBytes(report.costs.memory_bytes + more_bytes));
   if (report.read_bytes_per_s > 0) {
     absl::StrAppendFormat(
@@ -89,6 +103,7 @@ nlohmann::json DryRunJson(const reshard::DryRunReport& report,
                        {"targets", cost.targets},
                        {"copies", cost.copies}});
   }
+  const reshard::TensorCost total = TotalOf(report);
   return {{"step", report.step},
           {"from", reshard::ToJson(report.from)},
           {"to", reshard::ToJson(report.to)},
@@ -98,6 +113,9 @@ nlohmann::json DryRunJson(const reshard::DryRunReport& report,
           {"memory_bytes", report.costs.memory_bytes + more_bytes},
           {"parts", report.parts},
           {"linked_parts", report.linked_parts},
+          {"sources", total.sources},
+          {"targets", total.targets},
+          {"copies", total.copies},
           {"seconds", SecondsOf(report)},
           {"tensors", tensors}};
 }

@@ -169,13 +169,24 @@ absl::Status Reshard(const ReshardFlags& flags, const ckpt::Reader& source,
   return report->proof;
 }
 
+void PrintNotes(const ckpt::ResolvedCheckpoint& found) {
+  if (!found.note.empty()) std::cerr << found.note << std::endl;
+  if (found.reader->has_parts()) return;
+  std::cerr << "note: " << found.step_dir
+            << " is an index alone, its parts are missing: this can be "
+               "planned, not done"
+            << std::endl;
+}
+
 // The work of one process. All of them come to the same end.
 absl::Status RunOn(const ReshardFlags& flags, reshard::Processes& processes) {
   const bool is_first = processes.rank() == 0;
   const absl::StatusOr<ckpt::ResolvedCheckpoint> found =
-      ckpt::ResolveCheckpoint(flags.source);
+      ckpt::ResolveCheckpoint(flags.source, flags.dry_run
+                                                ? ckpt::PartFiles::kAllOrNone
+                                                : ckpt::PartFiles::kNeeded);
   SS_RETURN_IF_ERROR(reshard::Agree(processes, found.status()));
-  if (is_first && !found->note.empty()) std::cerr << found->note << std::endl;
+  if (is_first) PrintNotes(*found);
   SS_ASSIGN_OR_RETURN(const reshard::CopyChoice choice, ChoiceOf(flags));
   if (!flags.dry_run) return Reshard(flags, *found->reader, choice, processes);
   return reshard::Agree(

@@ -24,6 +24,23 @@ Range RangeOf(const ckpt::Shape& shape, const ckpt::Box& box,
           ckpt::ElementsBefore(shape, box, band.end)};
 }
 
+ckpt::Box AsBox(const Range& range) { return {{range.begin}, {range.size()}}; }
+
+BoxIndex IndexOf(const std::vector<Range>& hulls) {
+  std::vector<ckpt::Box> boxes;
+  boxes.reserve(hulls.size());
+  for (const Range& hull : hulls) boxes.push_back(AsBox(hull));
+  return BoxIndex(boxes);
+}
+
+// Those that reach into `range`, ascending.
+std::vector<int64_t> Reaching(const BoxIndex& hulls, const Range& range) {
+  std::vector<int64_t> found;
+  hulls.AppendOverlaps(AsBox(range), found);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 }  // namespace
 
 absl::StatusOr<BandPlan> BandPlan::Create(ckpt::Shape shape,
@@ -41,22 +58,24 @@ absl::StatusOr<BandPlan> BandPlan::Create(ckpt::Shape shape,
     plan.target_hulls_.push_back(
         ckpt::NumElements(box) == 0 ? Range{} : HullOf(plan.shape_, box));
   }
-  plan.first_copy_.resize(plan.targets_.size() + 1, std::ssize(plan.copies_));
-  for (size_t c = plan.copies_.size(); c-- > 0;) {
-    plan.first_copy_[plan.copies_[c].target] = static_cast<int64_t>(c);
+  plan.copies_by_hull_ = IndexOf(plan.copy_hulls_);
+  plan.targets_by_hull_ = IndexOf(plan.target_hulls_);
+  for (const Range& hull : plan.target_hulls_) {
+    if (!hull.empty()) plan.hull_begins_.push_back(hull.begin);
   }
-  for (size_t t = plan.targets_.size(); t-- > 0;) {
-    plan.first_copy_[t] =
-        std::min(plan.first_copy_[t], plan.first_copy_[t + 1]);
-  }
+  std::sort(plan.hull_begins_.begin(), plan.hull_begins_.end());
   return plan;
 }
 
 int64_t BandPlan::NextWanted(int64_t begin) const {
-  int64_t next = ckpt::NumElements(shape_);
-  for (size_t t = 0; t < targets_.size(); ++t) {
-    const Range& hull = target_hulls_[t];
-    if (hull.end <= begin || hull.begin >= next) continue;
+  const auto later =
+      std::lower_bound(hull_begins_.begin(), hull_begins_.end(), begin);
+  int64_t next =
+      later == hull_begins_.end() ? ckpt::NumElements(shape_) : *later;
+  if (next == begin) return next;
+  std::vector<int64_t> around;
+  targets_by_hull_.AppendOverlaps(AsBox({begin, begin + 1}), around);
+  for (const int64_t t : around) {
     const int64_t position = ckpt::ElementsBefore(shape_, targets_[t], begin);
     next = std::min(next, ckpt::RowMajorIndex(shape_, targets_[t], position));
   }
@@ -69,11 +88,11 @@ Band BandPlan::BandFrom(int64_t begin, int64_t max_elements) const {
       begin, begin + std::min(max_elements, ckpt::NumElements(shape_) - begin)};
   if (band.elements.empty()) return band;
   std::map<int64_t, Range> of_source;
-  for (size_t c = 0; c < copies_.size(); ++c) {
-    if (Intersect(copy_hulls_[c], band.elements).empty()) continue;
+  for (const int64_t c : Reaching(copies_by_hull_, band.elements)) {
     const ckpt::Box& box = copies_[c].box;
     const Range in_copy = RangeOf(shape_, box, band.elements);
     if (in_copy.empty()) continue;
+    band.copies.push_back(c);
     const ckpt::Box& source = sources_[copies_[c].source];
     const Range range =
         RangeOf(shape_, source,
@@ -87,12 +106,9 @@ Band BandPlan::BandFrom(int64_t begin, int64_t max_elements) const {
   for (const auto& [source, range] : of_source) {
     band.sources.push_back({source, range});
   }
-  for (size_t t = 0; t < targets_.size(); ++t) {
-    if (Intersect(target_hulls_[t], band.elements).empty()) continue;
+  for (const int64_t t : Reaching(targets_by_hull_, band.elements)) {
     const Range range = RangeOf(shape_, targets_[t], band.elements);
-    if (!range.empty()) {
-      band.targets.push_back({static_cast<int64_t>(t), range});
-    }
+    if (!range.empty()) band.targets.push_back({t, range});
   }
   return band;
 }
@@ -103,9 +119,12 @@ void BandPlan::Gather(const Band& band, int64_t target, Range range,
   const ckpt::Box& to = targets_[target];
   const Range wanted = {ckpt::RowMajorIndex(shape_, to, range.begin),
                         ckpt::RowMajorIndex(shape_, to, range.end - 1) + 1};
-  for (int64_t c = first_copy_[target]; c < first_copy_[target + 1]; ++c) {
-    if (Intersect(copy_hulls_[c], wanted).empty()) continue;
-    const BoxCopy& copy = copies_[c];
+  auto at = std::lower_bound(
+      band.copies.begin(), band.copies.end(), target,
+      [this](int64_t c, int64_t t) { return copies_[c].target < t; });
+  for (; at != band.copies.end() && copies_[*at].target == target; ++at) {
+    const BoxCopy& copy = copies_[*at];
+    if (Intersect(copy_hulls_[*at], wanted).empty()) continue;
     const Range in_copy = RangeOf(shape_, copy.box, wanted);
     if (in_copy.empty()) continue;
     const FragmentRange& source = *std::lower_bound(

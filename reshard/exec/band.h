@@ -14,6 +14,7 @@
 #include "ckpt/core/box.h"
 #include "ckpt/core/dtype.h"
 #include "reshard/layout/flat_buffer.h"
+#include "reshard/plan/box_index.h"
 #include "reshard/plan/plan.h"
 
 namespace shardshift::reshard {
@@ -27,11 +28,12 @@ struct FragmentRange {
 };
 
 // Elements `elements` of a tensor, in its row-major order, and what of them
-// is wanted: of every fragment one range. Both lists ascend by fragment.
+// is wanted: of every fragment one range. All lists ascend.
 struct Band {
   Range elements;
   std::vector<FragmentRange> sources;
   std::vector<FragmentRange> targets;
+  std::vector<int64_t> copies;  // of the plan, that have elements here
 };
 
 class BandPlan {
@@ -76,10 +78,14 @@ class BandPlan {
   ckpt::Shape shape_;
   std::vector<ckpt::Box> sources_;
   std::vector<ckpt::Box> targets_;
-  std::vector<BoxCopy> copies_;      // by target
-  std::vector<Range> copy_hulls_;    // in the tensor's row-major order
-  std::vector<Range> target_hulls_;  // the same
-  std::vector<int64_t> first_copy_;  // by target, and one past the last
+  std::vector<BoxCopy> copies_;  // by target
+  // From the first to the last element of each, in the tensor's row-major
+  // order.
+  std::vector<Range> copy_hulls_;
+  std::vector<Range> target_hulls_;
+  BoxIndex copies_by_hull_;
+  BoxIndex targets_by_hull_;
+  std::vector<int64_t> hull_begins_;  // of targets with elements, ascending
 };
 
 }  // namespace shardshift::reshard

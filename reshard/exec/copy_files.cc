@@ -221,8 +221,13 @@ class FileCopier {
     const int64_t item_size = state.from_bytes();
     int64_t max_elements = room / item_size;
     Band band = state.plan.BandFrom(begin, max_elements);
-    while (BytesInSlab(band, item_size) > room) {
-      max_elements -= max_elements / 16 + 1;
+    int64_t num_bytes = 0;
+    while ((num_bytes = BytesInSlab(band, item_size)) > room) {
+      const double share =
+          static_cast<double>(room) / static_cast<double>(num_bytes);
+      max_elements = std::min(
+          max_elements - 1,
+          static_cast<int64_t>(static_cast<double>(max_elements) * share));
       band = state.plan.BandFrom(begin, max_elements);
     }
     return band;

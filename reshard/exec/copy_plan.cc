@@ -170,6 +170,7 @@ int64_t PayloadBytes(const CopyPlan& plan) {
 }
 
 absl::StatusOr<double> ProbeReads(const ckpt::Reader& source) {
+  if (!source.has_parts()) return 0;
   SS_ASSIGN_OR_RETURN(ckpt::StagingBuffer buffer, ckpt::StagingBuffer::Take());
   const auto begin = std::chrono::steady_clock::now();
   std::chrono::duration<double> seconds(0);

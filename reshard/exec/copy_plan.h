@@ -53,7 +53,7 @@ int64_t PayloadBytes(const TargetPart& part);
 int64_t PayloadBytes(const CopyPlan& plan);
 
 // Reads some of the payload, past the page cache. Bytes a second; 0 if there
-// is too little to tell.
+// is too little to tell, or an index alone.
 absl::StatusOr<double> ProbeReads(const ckpt::Reader& source);
 
 }  // namespace shardshift::reshard

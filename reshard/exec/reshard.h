@@ -63,7 +63,7 @@ struct DryRunReport {
   double read_bytes_per_s = 0;  // of the disk, now; 0 if it cannot be told
 };
 
-// Checks and plans everything, writes nothing.
+// Checks and plans everything, writes nothing; an index alone is enough.
 // Errors: as ReshardCheckpoint, but for the destination's.
 absl::StatusOr<DryRunReport> DryRun(const ckpt::Reader& source,
                                     const Layout& layout,

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
+#include "ckpt/index_alone.h"
 #include "ckpt/io/aligned_buffer.h"
 #include "ckpt/io/file.h"
 #include "ckpt/io/worker_pool.h"
@@ -109,6 +111,41 @@ absl::StatusOr<ckpt::PartReceipt> WritePart(
   return writer->Close();
 }
 
+using MakePart = absl::FunctionRef<absl::StatusOr<ckpt::PartReceipt>(
+    const std::string& step_dir, int64_t part,
+    const std::vector<WriteItem>& items)>;
+using Commit =
+    absl::FunctionRef<absl::Status(const std::vector<ckpt::PartReceipt>&)>;
+
+// A run directory whose parts are made, and committed, as told.
+absl::Status WriteRun(const std::string& run_dir, int64_t step,
+                      const ModelConfig& model, const Layout& layout,
+                      MakePart make_part, Commit commit) {
+  SS_RETURN_IF_ERROR(Validate(model, layout));
+  SS_ASSIGN_OR_RETURN(const bool taken, ckpt::Exists(run_dir));
+  if (taken) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(run_dir, " exists; remove it or name another"));
+  }
+  absl::Cleanup remove_unfinished = [&run_dir] {
+    ckpt::RemoveTree(run_dir).IgnoreError();
+  };
+  SS_ASSIGN_OR_RETURN(const std::string step_dir,
+                      ckpt::BeginCheckpoint(run_dir, step));
+  std::vector<ckpt::PartReceipt> receipts;
+  const std::vector<std::vector<WriteItem>> parts =
+      AssignWriters(model, layout);
+  for (size_t part = 0; part < parts.size(); ++part) {
+    if (parts[part].empty()) continue;
+    SS_ASSIGN_OR_RETURN(
+        receipts.emplace_back(),
+        make_part(step_dir, static_cast<int64_t>(part), parts[part]));
+  }
+  SS_RETURN_IF_ERROR(commit(receipts));
+  std::move(remove_unfinished).Cancel();
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 float SynthValue(absl::string_view tensor, absl::string_view role,
@@ -122,34 +159,36 @@ absl::Status WriteSynthCheckpoint(const std::string& run_dir, int64_t step,
                                   const nlohmann::json& state,
                                   const nlohmann::json& record,
                                   ckpt::Codec codec) {
-  SS_RETURN_IF_ERROR(Validate(model, layout));
-  SS_ASSIGN_OR_RETURN(const bool taken, ckpt::Exists(run_dir));
-  if (taken) {
-    return absl::AlreadyExistsError(
-        absl::StrCat(run_dir, " exists; remove it or name another"));
-  }
   const std::vector<LogicalTensor> tensors = LogicalTensors(model);
-  absl::Cleanup remove_unfinished = [&run_dir] {
-    ckpt::RemoveTree(run_dir).IgnoreError();
-  };
-  SS_ASSIGN_OR_RETURN(const std::string step_dir,
-                      ckpt::BeginCheckpoint(run_dir, step));
   const ckpt::CheckpointId id = {step, StateText(state)};
-  std::vector<ckpt::PartReceipt> receipts;
-  const std::vector<std::vector<WriteItem>> parts =
-      AssignWriters(model, layout);
-  for (size_t part = 0; part < parts.size(); ++part) {
-    if (parts[part].empty()) continue;
-    SS_ASSIGN_OR_RETURN(ckpt::PartReceipt receipt,
-                        WritePart(step_dir, static_cast<int64_t>(part), id,
-                                  tensors, parts[part], codec));
-    receipts.push_back(std::move(receipt));
-  }
-  SS_RETURN_IF_ERROR(ckpt::CommitCheckpoint(run_dir, id, receipts,
-                                            StateText(record),
-                                            /*replace_existing=*/false));
-  std::move(remove_unfinished).Cancel();
-  return absl::OkStatus();
+  return WriteRun(
+      run_dir, step, model, layout,
+      [&](const std::string& step_dir, int64_t part,
+          const std::vector<WriteItem>& items) {
+        return WritePart(step_dir, part, id, tensors, items, codec);
+      },
+      [&](const std::vector<ckpt::PartReceipt>& receipts) {
+        return ckpt::CommitCheckpoint(run_dir, id, receipts, StateText(record),
+                                      /*replace_existing=*/false);
+      });
+}
+
+absl::Status WriteSynthIndex(const std::string& run_dir, int64_t step,
+                             const ModelConfig& model, const Layout& layout,
+                             const nlohmann::json& state,
+                             const nlohmann::json& record) {
+  const std::vector<LogicalTensor> tensors = LogicalTensors(model);
+  const ckpt::CheckpointId id = {step, StateText(state)};
+  return WriteRun(
+      run_dir, step, model, layout,
+      [&](const std::string& /*step_dir*/, int64_t part,
+          const std::vector<WriteItem>& items) {
+        return ckpt::ReceiptWithoutPart(part, id,
+                                        FragmentSpecs(tensors, items));
+      },
+      [&](const std::vector<ckpt::PartReceipt>& receipts) {
+        return ckpt::CommitIndexAlone(run_dir, id, receipts, StateText(record));
+      });
 }
 
 }  // namespace shardshift::reshard

@@ -33,6 +33,13 @@ absl::Status WriteSynthCheckpoint(const std::string& run_dir, int64_t step,
                                   const nlohmann::json& record,
                                   ckpt::Codec codec = ckpt::Codec::kNone);
 
+// The index of such a checkpoint alone, without parts: see ckpt/index_alone.h.
+// Errors: the same.
+absl::Status WriteSynthIndex(const std::string& run_dir, int64_t step,
+                             const ModelConfig& model, const Layout& layout,
+                             const nlohmann::json& state,
+                             const nlohmann::json& record);
+
 }  // namespace shardshift::reshard
 
 #endif  // SHARDSHIFT_RESHARD_EXEC_SYNTH_H_

@@ -46,6 +46,11 @@ class ModelMap {
   // The ranks of a place, by data rank.
   RankRun RanksOf(const BufferPlace& place) const;
 
+  // Which of the buffers of each of its ranks a place is.
+  int64_t IndexOf(const BufferPlace& place) const {
+    return place.experts ? num_chunks() + place.chunk : place.chunk;
+  }
+
   // The buffer of a place; `owned` and `pieces` are those of no rank: empty.
   LocalBuffer MakeBuffer(const BufferPlace& place) const;
 

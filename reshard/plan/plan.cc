@@ -3,87 +3,119 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
+#include "reshard/plan/box_index.h"
 
 namespace shardshift::reshard {
 namespace {
 
 using ckpt::Box;
 
-// Boxes sorted along one dim, so that those near a given box are found by
-// binary search.
-class BoxIndex {
- public:
-  explicit BoxIndex(std::span<const Box> boxes)
-      : boxes_(boxes), dim_(FinestDim(boxes)), order_(boxes.size()) {
-    for (size_t i = 0; i < order_.size(); ++i) {
-      order_[i] = static_cast<int64_t>(i);
-      max_extent_ = std::max(max_extent_, Extent(boxes[i]));
-    }
-    std::stable_sort(order_.begin(), order_.end(), [this](auto a, auto b) {
-      return Start(boxes_[a]) < Start(boxes_[b]);
-    });
-  }
-
-  // Calls visit(i, overlap) for each box i that overlaps `box`, ascending.
-  template <typename Visitor>
-  void ForEachOverlap(const Box& box, Visitor&& visit) const {
-    const auto begin =
-        std::partition_point(order_.begin(), order_.end(), [&](int64_t i) {
-          return Start(boxes_[i]) + max_extent_ <= Start(box);
-        });
-    for (auto it = begin; it != order_.end(); ++it) {
-      if (Start(boxes_[*it]) >= Start(box) + Extent(box)) break;
-      const std::optional<Box> overlap = ckpt::Intersect(boxes_[*it], box);
-      if (overlap.has_value()) visit(*it, *overlap);
-    }
-  }
-
- private:
-  // The dim in which the boxes start at the most places.
-  static size_t FinestDim(std::span<const Box> boxes) {
-    size_t finest = 0;
-    size_t most = 0;
-    const size_t ndim = boxes.empty() ? 0 : boxes[0].start.size();
-    for (size_t dim = 0; dim < ndim; ++dim) {
-      std::set<int64_t> starts;
-      for (const Box& box : boxes) starts.insert(box.start[dim]);
-      if (starts.size() > most) {
-        most = starts.size();
-        finest = dim;
-      }
-    }
-    return finest;
-  }
-
-  int64_t Start(const Box& box) const {
-    return box.start.empty() ? 0 : box.start[dim_];
-  }
-  int64_t Extent(const Box& box) const {
-    return box.extent.empty() ? 1 : box.extent[dim_];
-  }
-
-  std::span<const Box> boxes_;
-  size_t dim_;
-  std::vector<int64_t> order_;
-  int64_t max_extent_ = 0;
-};
-
 absl::Status CheckDisjoint(std::span<const Box> sources,
                            const BoxIndex& index) {
-  absl::Status status;
-  for (size_t i = 0; i < sources.size() && status.ok(); ++i) {
-    index.ForEachOverlap(sources[i], [&](int64_t j, const Box& overlap) {
-      if (j == static_cast<int64_t>(i)) return;
-      status.Update(absl::DataLossError(absl::StrCat(
-          "sources ", ckpt::ToString(sources[i]), " and ",
-          ckpt::ToString(sources[j]), " both hold ", ckpt::ToString(overlap))));
-    });
+  const auto pair = index.AnyOverlap();
+  if (!pair) return absl::OkStatus();
+  const Box& a = sources[pair->first];
+  const Box& b = sources[pair->second];
+  return absl::DataLossError(
+      absl::StrCat("sources ", ckpt::ToString(a), " and ", ckpt::ToString(b),
+                   " both hold ", ckpt::ToString(*ckpt::Intersect(a, b))));
+}
+
+int64_t MissingIn(const Box& region, const std::vector<Box>& held) {
+  int64_t missing = ckpt::NumElements(region);
+  for (const Box& box : held) missing -= ckpt::NumElements(box);
+  return missing;
+}
+
+// The parts of `boxes` inside `region`.
+std::vector<Box> Clip(const std::vector<Box>& boxes, const Box& region) {
+  std::vector<Box> clipped;
+  for (const Box& box : boxes) {
+    if (const std::optional<Box> common = ckpt::Intersect(box, region)) {
+      clipped.push_back(*common);
+    }
   }
-  return status;
+  return clipped;
+}
+
+// The two sides of the median of the borders of `boxes` that lie inside
+// `region`, in the first dim that has one. REQUIRES: some box is not `region`.
+std::pair<Box, Box> CutAtABorder(const Box& region,
+                                 const std::vector<Box>& boxes) {
+  std::vector<int64_t> borders;
+  size_t dim = 0;
+  for (;; ++dim) {
+    const int64_t begin = region.start[dim];
+    const int64_t end = begin + region.extent[dim];
+    for (const Box& box : boxes) {
+      const int64_t box_end = box.start[dim] + box.extent[dim];
+      if (box.start[dim] > begin) borders.push_back(box.start[dim]);
+      if (box_end < end) borders.push_back(box_end);
+    }
+    if (!borders.empty()) break;
+  }
+  const auto median = borders.begin() + std::ssize(borders) / 2;
+  std::nth_element(borders.begin(), median, borders.end());
+  Box low = region;
+  low.extent[dim] = *median - region.start[dim];
+  Box high = region;
+  high.start[dim] = *median;
+  high.extent[dim] -= low.extent[dim];
+  return {low, high};
+}
+
+// `hole`, which `held` do not touch, as far as it goes on in `region` along one
+// dim after the other.
+Box Grow(Box hole, const Box& region, const std::vector<Box>& held) {
+  for (size_t d = 0; d < hole.start.size(); ++d) {
+    const int64_t hole_end = hole.start[d] + hole.extent[d];
+    int64_t begin = region.start[d];
+    int64_t end = begin + region.extent[d];
+    Box line = hole;
+    line.start[d] = begin;
+    line.extent[d] = region.extent[d];
+    for (const Box& box : held) {
+      if (!ckpt::Intersect(box, line)) continue;
+      const int64_t box_end = box.start[d] + box.extent[d];
+      if (box_end <= hole.start[d]) begin = std::max(begin, box_end);
+      if (box.start[d] >= hole_end) end = std::min(end, box.start[d]);
+    }
+    hole.start[d] = begin;
+    hole.extent[d] = end - begin;
+  }
+  return hole;
+}
+
+// A box of `region` that `held`, disjoint boxes inside, do not touch.
+// REQUIRES: they do not fill it.
+Box HoleIn(const Box& region, const std::vector<Box>& held) {
+  Box hole = region;
+  std::vector<Box> inside = held;
+  while (!inside.empty()) {
+    const auto [low, high] = CutAtABorder(hole, inside);
+    std::vector<Box> in_low = Clip(inside, low);
+    const bool take_low = MissingIn(low, in_low) > 0;
+    inside = take_low ? std::move(in_low) : Clip(inside, high);
+    hole = take_low ? low : high;
+  }
+  return Grow(std::move(hole), region, held);
+}
+
+absl::Status CheckFilled(const Box& target, std::span<const BoxCopy> copies) {
+  int64_t missing = ckpt::NumElements(target);
+  for (const BoxCopy& copy : copies) missing -= ckpt::NumElements(copy.box);
+  if (missing == 0) return absl::OkStatus();
+  std::vector<Box> held;
+  held.reserve(copies.size());
+  for (const BoxCopy& copy : copies) held.push_back(copy.box);
+  return absl::DataLossError(absl::StrCat(
+      missing, " of the ", ckpt::NumElements(target), " elements of ",
+      ckpt::ToString(target), " have no source, as ",
+      ckpt::ToString(HoleIn(target, held))));
 }
 
 }  // namespace
@@ -92,19 +124,28 @@ absl::StatusOr<std::vector<BoxCopy>> PlanCopies(std::span<const Box> sources,
                                                 std::span<const Box> targets) {
   const BoxIndex index(sources);
   SS_RETURN_IF_ERROR(CheckDisjoint(sources, index));
+  // Of all targets, one after another: the copies are large, and room for them
+  // is taken once.
+  std::vector<int64_t> found;
+  std::vector<size_t> ends;
+  for (const Box& target : targets) {
+    const auto first = std::ssize(found);
+    index.AppendOverlaps(target, found);
+    std::sort(found.begin() + first, found.end());
+    ends.push_back(found.size());
+  }
   std::vector<BoxCopy> copies;
+  copies.reserve(found.size());
   for (size_t t = 0; t < targets.size(); ++t) {
-    int64_t covered = 0;
-    index.ForEachOverlap(targets[t], [&](int64_t s, const Box& overlap) {
-      covered += ckpt::NumElements(overlap);
-      copies.push_back(
-          {.source = s, .target = static_cast<int64_t>(t), .box = overlap});
-    });
-    if (covered != ckpt::NumElements(targets[t])) {
-      return absl::DataLossError(absl::StrCat(
-          "only ", covered, " of the ", ckpt::NumElements(targets[t]),
-          " elements of ", ckpt::ToString(targets[t]), " have a source"));
+    const size_t first = copies.size();
+    while (copies.size() < ends[t]) {
+      const int64_t s = found[copies.size()];
+      copies.push_back({.source = s,
+                        .target = static_cast<int64_t>(t),
+                        .box = *ckpt::Intersect(sources[s], targets[t])});
     }
+    SS_RETURN_IF_ERROR(
+        CheckFilled(targets[t], std::span(copies).subspan(first)));
   }
   return copies;
 }

@@ -23,8 +23,8 @@ struct BoxCopy {
 };
 
 // Copies that fill every target element from exactly one source, by target,
-// then by position of the source along the dim that cuts the sources finest.
-// Near-linear in boxes plus copies for the regular cuts of parallel layouts.
+// then by source. Near-linear in boxes plus copies, whatever straight cuts made
+// the boxes, and however their sizes differ.
 // Errors: DataLoss if two sources overlap, or if part of a target has no
 // source; the message names the boxes.
 absl::StatusOr<std::vector<BoxCopy>> PlanCopies(
