@@ -105,6 +105,7 @@ std::string ToString(const std::optional<Layout>& layout);
 // The `layout` object of a checkpoint's record, the flat-buffer bucket size
 // included. Beyond the plain axes a key is there only if it differs from its
 // default.
+// REQUIRES: Validate(model, layout) is OK for some model.
 nlohmann::json ToJson(const Layout& layout);
 // The same, or null.
 nlohmann::json ToJson(const std::optional<Layout>& layout);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "ckpt/io/file.h"
 #include "ckpt/reader.h"
 #include "ckpt/writer.h"
@@ -14,6 +15,7 @@
 #include "reshard/layout/rank_state.h"
 #include "tests/ckpt/sample.h"
 #include "tests/reshard/sample.h"
+#include "tests/testutil/heap_peak.h"
 #include "tests/testutil/status_matchers.h"
 
 namespace shardshift::reshard {
@@ -33,8 +35,10 @@ class BadSourceTest : public ::testing::Test {
   absl::Status Reshard() {
     auto source = ckpt::Reader::Open(StepOf(Path("source")));
     if (!source.ok()) return source.status();
+    const auto before = Snapshot(directory_.path());
     const absl::StatusOr<ReshardReport> report =
         ReshardCheckpoint(**source, Path("out"), {.tensor = 2}, {});
+    EXPECT_TRUE(Snapshot(directory_.path()) == before);
     auto names = ckpt::ListDirectory(directory_.path());
     EXPECT_OK(names);
     EXPECT_THAT(*names, ElementsAre("source"));
@@ -200,6 +204,99 @@ TEST_F(BadSourceTest, WithStateOrRecordItCannotReadIsRefused) {
                          AllOf(HasSubstr(c[2]), HasSubstr(Path("source")))));
     ASSERT_OK(ckpt::RemoveTree(Path("source")));
   }
+}
+
+// What a text claims must not be taken for true before it is checked: a source
+// of some kilobytes is refused in little memory, whatever it says.
+class HostileTextTest : public BadSourceTest {
+ protected:
+  void ExpectRefused(const std::string& state, const std::string& record,
+                     const std::string& word) {
+    SCOPED_TRACE(word);
+    WriteSource(Specs(Small()), state, record);
+    const HeapPeak peak;
+    const absl::Status status = Reshard();
+    EXPECT_LT(peak.bytes(), 8 << 20);
+    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr(word), HasSubstr(Path("source"))));
+    ASSERT_OK(ckpt::RemoveTree(Path("source")));
+  }
+
+  void ExpectModelRefused(const nlohmann::json& changes,
+                          const std::string& word) {
+    nlohmann::json state = SampleState(Small());
+    state["model"].update(changes);
+    ExpectRefused(StateText(state), StateText(SampleRecord({})), word);
+  }
+
+  void ExpectLayoutRefused(const nlohmann::json& changes,
+                           const std::string& word) {
+    nlohmann::json record = SampleRecord({});
+    record["layout"].update(changes);
+    ExpectRefused(StateText(SampleState(Small())), StateText(record), word);
+  }
+
+  static ModelConfig Small() {
+    ModelConfig model = LlamaModel();
+    model.num_layers = 1;
+    return model;
+  }
+};
+
+constexpr int64_t kHuge = int64_t{1} << 62;
+
+TEST_F(HostileTextTest, WithAnExtentOutOfRangeIsRefused) {
+  for (const char* key :
+       {"num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads",
+        "num_query_groups", "kv_channels", "vocab_size", "padded_vocab_size",
+        "max_position_embeddings", "num_experts"}) {
+    ExpectModelRefused({{key, kHuge}}, absl::StrCat(key, " is ", kHuge));
+  }
+  ExpectModelRefused({{"num_layers", 1'000'000'000}},
+                     "num_layers is 1000000000");
+  ExpectModelRefused({{"vocab_size", ~uint64_t{0}}}, "vocab_size is -1");
+  ExpectModelRefused({{"hidden_size", 1 << 30}, {"ffn_hidden_size", 1 << 30}},
+                     "parameters, expected at most");
+}
+
+TEST_F(HostileTextTest, WithMoreTensorsThanThereAreIsRefused) {
+  ExpectModelRefused({{"num_layers", 1 << 16}}, "model has 589827 tensors");
+  ExpectModelRefused({{"num_experts", 1 << 18}, {"moe_ffn_hidden_size", 1}},
+                     "tensors, the checkpoint only 36");
+}
+
+TEST_F(HostileTextTest, WithALayoutThatCannotBeIsRefused) {
+  for (const auto& [key, word] :
+       {std::pair("tensor_model_parallel_size", "--tensor-model-parallel"),
+        std::pair("pipeline_model_parallel_size", "--pipeline-model-parallel"),
+        std::pair("data_parallel_size", "--data-parallel-size"),
+        std::pair("expert_model_parallel_size", "--expert-model-parallel"),
+        std::pair("expert_tensor_parallel_size", "--expert-tensor-parallel"),
+        std::pair("num_virtual_stages_per_pipeline_rank",
+                  "--num-virtual-stages-per-pipeline-rank"),
+        std::pair("num_layers_per_virtual_pipeline_stage",
+                  "--num-layers-per-virtual-pipeline-stage"),
+        std::pair("decoder_first_pipeline_num_layers",
+                  "--decoder-first-pipeline-num-layers")}) {
+    for (const int64_t value : {kHuge, -kHuge}) {
+      ExpectLayoutRefused({{key, value}},
+                          absl::StrCat("record: layout: ", word));
+    }
+  }
+  ExpectLayoutRefused(
+      {{"pipeline_model_parallel_layout", std::vector<int64_t>(50'000, 1)}},
+      "50000 layers in all");
+  ExpectLayoutRefused({{"pipeline_model_parallel_layout", {kHuge, kHuge}}},
+                      absl::StrCat("a stage of ", kHuge));
+}
+
+TEST_F(HostileTextTest, ThatNestsWithoutEndIsRefused) {
+  const std::string deep(100'000, '[');
+  ExpectRefused(deep, StateText(SampleRecord({})),
+                "checkpoint state: JSON nests deeper");
+  ExpectRefused(StateText(SampleState(Small())), deep,
+                "checkpoint record: JSON nests deeper");
 }
 
 }  // namespace
