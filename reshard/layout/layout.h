@@ -60,7 +60,9 @@ struct Layout {
     return tensor * data / (expert_tensor_size() * expert);
   }
   // Whether experts are cut and replicated over other ranks than the rest, and
-  // hence lie in flat buffers of their own.
+  // hence lie in flat buffers of their own. megatron-core 0.16.1 does so for
+  // EP > 1 alone, and reduces experts of another TP over the wrong ranks; later
+  // versions are as here (parallel-layout.md 6.6).
   bool separates_experts() const {
     return expert > 1 || expert_tensor_size() != tensor;
   }

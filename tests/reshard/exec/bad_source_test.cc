@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -134,20 +135,24 @@ TEST_F(BadSourceTest, ThatIsWholeIsTaken) {
   EXPECT_OK(ReshardCheckpoint(*source, Path("out"), {.tensor = 2}, {}));
 }
 
-TEST_F(BadSourceTest, WithoutOneTensorIsRefusedByItsName) {
-  std::vector<ckpt::FragmentSpec> specs = Specs(LlamaModel());
-  std::erase_if(specs, [](const ckpt::FragmentSpec& spec) {
-    return spec.tensor == "layers.1.attention.k.weight" &&
-           spec.role == "exp_avg";
-  });
-  WriteSource(specs);
-  EXPECT_THAT(Reshard(),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("layers.1.attention.k.weight"),
-                             HasSubstr("exp_avg"), HasSubstr("is missing"))));
+TEST_F(BadSourceTest, B26AndB58WithoutOneTensorIsRefusedByItsName) {
+  for (const auto& [model, name, role] :
+       {std::tuple(LlamaModel(), "layers.1.attention.k.weight", "exp_avg"),
+        std::tuple(MixtureModel(), "layers.3.mlp.experts.2.up.weight",
+                   "master")}) {
+    std::vector<ckpt::FragmentSpec> specs = Specs(model);
+    std::erase_if(specs, [&](const ckpt::FragmentSpec& spec) {
+      return spec.tensor == name && spec.role == role;
+    });
+    WriteSource(specs, StateText(SampleState(model)));
+    EXPECT_THAT(Reshard(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                    AllOf(HasSubstr(name), HasSubstr(role),
+                                          HasSubstr("is missing"))));
+    ASSERT_OK(ckpt::RemoveTree(Path("source")));
+  }
 }
 
-TEST_F(BadSourceTest, WithATensorTooManyIsRefusedByItsName) {
+TEST_F(BadSourceTest, B22WithATensorTooManyIsRefusedByItsName) {
   for (const auto& [name, role] :
        {std::pair("layers.0.extra_norm.weight", "master"),
         std::pair("final_norm.weight", "momentum")}) {
@@ -185,6 +190,37 @@ TEST_F(BadSourceTest, WithAPaddedVocabularyIsRefusedWithBothShapes) {
                                   AllOf(HasSubstr("embedding.word.weight"),
                                         HasSubstr("F32[256,16]"),
                                         HasSubstr("F32[251,16]"))));
+}
+
+// What two ranks offer is never merged, whatever the values are.
+TEST_F(BadSourceTest, B09AndB18WithTwoHoldersOfAnElementIsRefusedByItsName) {
+  const std::string state = StateText(SampleState(LlamaModel()));
+  for (const auto& [start, word] :
+       {std::pair(0, "[0:10] is listed twice"), std::pair(6, "overlap")}) {
+    ASSERT_OK_AND_ASSIGN(const std::string step_dir,
+                         ckpt::BeginCheckpoint(Path("source"), 3));
+    std::vector<ckpt::PartReceipt> receipts;
+    for (int64_t part = 0; part < 2; ++part) {
+      const std::vector<ckpt::FragmentSpec> specs = {{"final_norm.weight",
+                                                      "master",
+                                                      ckpt::DType::kF32,
+                                                      {16},
+                                                      {{part * start}, {10}}}};
+      ASSERT_OK_AND_ASSIGN(
+          const auto writer,
+          ckpt::PartWriter::Create(step_dir, part, {3, state}, specs));
+      ASSERT_OK(writer->WriteBlock(0, 0, std::vector<std::byte>(40)));
+      ASSERT_OK_AND_ASSIGN(ckpt::PartReceipt receipt, writer->Close());
+      receipts.push_back(std::move(receipt));
+    }
+    EXPECT_THAT(
+        ckpt::CommitCheckpoint(Path("source"), {3, state}, receipts,
+                               StateText(SampleRecord({})), false),
+        StatusIs(absl::StatusCode::kInvalidArgument,
+                 AllOf(HasSubstr("final_norm.weight"), HasSubstr(word))));
+    EXPECT_FALSE(ckpt::Reader::Open(StepOf(Path("source"))).ok());
+    ASSERT_OK(ckpt::RemoveTree(Path("source")));
+  }
 }
 
 TEST_F(BadSourceTest, WithStateOrRecordItCannotReadIsRefused) {
