@@ -3,7 +3,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -136,10 +135,8 @@ TEST_F(BadSourceTest, ThatIsWholeIsTaken) {
 }
 
 TEST_F(BadSourceTest, B26AndB58WithoutOneTensorIsRefusedByItsName) {
-  for (const auto& [model, name, role] :
-       {std::tuple(LlamaModel(), "layers.1.attention.k.weight", "exp_avg"),
-        std::tuple(MixtureModel(), "layers.3.mlp.experts.2.up.weight",
-                   "master")}) {
+  const auto refused = [this](const ModelConfig& model, const char* name,
+                              const char* role) {
     std::vector<ckpt::FragmentSpec> specs = Specs(model);
     std::erase_if(specs, [&](const ckpt::FragmentSpec& spec) {
       return spec.tensor == name && spec.role == role;
@@ -149,7 +146,9 @@ TEST_F(BadSourceTest, B26AndB58WithoutOneTensorIsRefusedByItsName) {
                                     AllOf(HasSubstr(name), HasSubstr(role),
                                           HasSubstr("is missing"))));
     ASSERT_OK(ckpt::RemoveTree(Path("source")));
-  }
+  };
+  refused(LlamaModel(), "layers.1.attention.k.weight", "exp_avg");
+  refused(MixtureModel(), "layers.3.mlp.experts.2.up.weight", "master");
 }
 
 TEST_F(BadSourceTest, B22WithATensorTooManyIsRefusedByItsName) {
