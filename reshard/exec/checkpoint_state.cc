@@ -29,6 +29,29 @@ const json& Member(const json& object, const char* key) {
   return it == object.end() ? missing : *it;
 }
 
+// Of a copy of selected tensors the model has more than are stored.
+constexpr int64_t kMaxTensorsNotStored = int64_t{1} << 18;
+
+// A state may claim a model whose list of tensors alone would fill the memory.
+absl::Status CheckNumTensors(const ckpt::Reader& reader,
+                             const ModelConfig& model) {
+  const int64_t claimed = NumLogicalTensors(model);
+  const auto stored = std::ssize(reader.table().tensors);
+  if (claimed <= stored + kMaxTensorsNotStored) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "checkpoint state: model has ", claimed, " tensors, the checkpoint only ",
+      stored, " with all roles; it is not the state of these tensors"));
+}
+
+absl::StatusOr<Layout> ReadLayout(const json& object,
+                                  const ModelConfig& model) {
+  SS_ASSIGN_OR_RETURN(const Layout layout, LayoutFromJson(object));
+  const absl::Status valid = Validate(model, layout);
+  if (valid.ok()) return layout;
+  return absl::DataLossError(
+      absl::StrCat("checkpoint record: layout: ", valid.message()));
+}
+
 bool HasRole(absl::string_view role, Content content) {
   return absl::c_any_of(RolesOf(content),
                         [role](const char* known) { return role == known; });
@@ -70,9 +93,10 @@ absl::StatusOr<CheckpointState> ReadState(const ckpt::Reader& reader) {
     SS_ASSIGN_OR_RETURN(result.record, ParseObject(reader.record(), "record"));
     SS_ASSIGN_OR_RETURN(result.model,
                         ModelFromJson(Member(result.state, "model")));
+    SS_RETURN_IF_ERROR(CheckNumTensors(reader, result.model));
     if (const json& layout = Member(result.record, "layout");
         !layout.is_null()) {
-      SS_ASSIGN_OR_RETURN(result.layout, LayoutFromJson(layout));
+      SS_ASSIGN_OR_RETURN(result.layout, ReadLayout(layout, result.model));
     }
     return result;
   };

@@ -35,7 +35,10 @@ inline constexpr int kMaxJsonDepth = 100;
 // Errors: InvalidArgument if brackets of `text` nest deeper.
 absl::Status CheckJsonDepth(absl::string_view text);
 
-// Errors: DataLoss naming the key that is missing or wrong.
+// Takes memory for no more than the checkpoint holds, whatever its texts say.
+// Errors: DataLoss naming the key that is missing or wrong, or a layout that
+// the model cannot have; FailedPrecondition for a model of more tensors than
+// there are; whatever Validate says of the model.
 absl::StatusOr<CheckpointState> ReadState(const ckpt::Reader& reader);
 
 // The stored texts. Keys are sorted, numbers round-trip: equal values give

@@ -60,7 +60,9 @@ struct Layout {
     return tensor * data / (expert_tensor_size() * expert);
   }
   // Whether experts are cut and replicated over other ranks than the rest, and
-  // hence lie in flat buffers of their own.
+  // hence lie in flat buffers of their own. megatron-core 0.16.1 does so for
+  // EP > 1 alone, and reduces experts of another TP over the wrong ranks; later
+  // versions are as here (parallel-layout.md 6.6).
   bool separates_experts() const {
     return expert > 1 || expert_tensor_size() != tensor;
   }
@@ -116,6 +118,7 @@ std::string ToString(const std::optional<Layout>& layout);
 // The `layout` object of a checkpoint's record, the flat-buffer bucket size
 // included. Beyond the plain axes a key is there only if it differs from its
 // default.
+// REQUIRES: Validate(model, layout) is OK for some model.
 nlohmann::json ToJson(const Layout& layout);
 // The same, or null.
 nlohmann::json ToJson(const std::optional<Layout>& layout);

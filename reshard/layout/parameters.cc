@@ -125,6 +125,11 @@ void AppendTensors(const TensorGroup& group, const std::string& prefix,
 
 }  // namespace
 
+int64_t NumLogicalTensors(const ModelConfig& model) {
+  const TensorSchema schema(model);
+  return schema.output.first_tensor + schema.output.num_tensors();
+}
+
 int64_t Parameter::num_elements() const {
   return ckpt::NumElements(ckpt::WholeBox(shape));
 }

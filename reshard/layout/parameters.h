@@ -34,6 +34,10 @@ struct LogicalTensor {
 // output. Positions in this list are the `tensor` of a Piece.
 std::vector<LogicalTensor> LogicalTensors(const ModelConfig& model);
 
+// How long that list is, without making it.
+// REQUIRES: Validate(model) is OK.
+int64_t NumLogicalTensors(const ModelConfig& model);
+
 // `box` of logical tensor `tensor` lies row-major at elements
 // [offset, offset + NumElements(box)) of a local buffer.
 struct Piece {

@@ -191,9 +191,9 @@ nlohmann::json SampleRecord(const Layout& layout) {
 }
 
 absl::Status WriteSynth(const std::string& run_dir, const ModelConfig& model,
-                        const Layout& layout) {
+                        const Layout& layout, ckpt::Codec codec) {
   return WriteSynthCheckpoint(run_dir, kStep, model, layout, SampleState(model),
-                              SampleRecord(layout));
+                              SampleRecord(layout), codec);
 }
 
 std::string StepOf(const std::string& run_dir) {

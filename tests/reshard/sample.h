@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "ckpt/core/box.h"
+#include "ckpt/format/table.h"
 #include "reshard/layout/layout.h"
 #include "reshard/layout/model_config.h"
 #include "reshard/layout/parameters.h"
@@ -62,7 +63,8 @@ nlohmann::json SampleRecord(const Layout& layout);
 
 // A synthetic checkpoint, step 3.
 absl::Status WriteSynth(const std::string& run_dir, const ModelConfig& model,
-                        const Layout& layout);
+                        const Layout& layout,
+                        ckpt::Codec codec = ckpt::Codec::kNone);
 
 // The step directory of WriteSynth and what is made from it.
 std::string StepOf(const std::string& run_dir);

@@ -205,6 +205,35 @@ TEST_F(ReshardTest, RefusesADestinationThatExists) {
   EXPECT_THAT(Snapshot(Path("out")), IsEmpty());
 }
 
+TEST_F(ReshardTest, RefusesADestinationThatCannotBeAndChangesNothing) {
+  const auto before = Snapshot(directory_.path());
+  const auto refused = [&](const std::string& destination,
+                           absl::StatusCode code, const std::string& word) {
+    EXPECT_THAT(ReshardCheckpoint(*source_, destination, kTo, {}),
+                StatusIs(code, HasSubstr(word)));
+    EXPECT_TRUE(Snapshot(directory_.path()) == before) << destination;
+  };
+  refused("/", absl::StatusCode::kAlreadyExists, "the root directory");
+  refused("//", absl::StatusCode::kAlreadyExists, "the root directory");
+  refused(Path("step-00000004"), absl::StatusCode::kInvalidArgument,
+          "has the name of a checkpoint");
+  refused(StepOf(Path("source")) + "/x", absl::StatusCode::kInvalidArgument,
+          "lies inside the checkpoint");
+  refused(StepOf(Path("source")) + "/../step-00000003/x/y",
+          absl::StatusCode::kInvalidArgument, "lies inside the checkpoint");
+}
+
+// A directory that cannot be written in, or a part that cannot be.
+TEST_F(ReshardTest, ThatCannotWriteLeavesNothing) {
+  ckpt::WriteFile(Path("file"), "x");
+  const auto before = Snapshot(directory_.path());
+  EXPECT_FALSE(Run("file/out").ok());
+  EXPECT_TRUE(Snapshot(directory_.path()) == before);
+  ASSERT_OK_AND_ASSIGN(const auto names,
+                       ckpt::ListDirectory(directory_.path()));
+  EXPECT_THAT(names, ::testing::ElementsAre("file", "source"));
+}
+
 TEST_F(ReshardTest, WritesNothingForALayoutThatCannotBe) {
   for (const auto& [layout, word] :
        {std::pair(Layout{.tensor = 3}, "--num-attention-heads 4"),

@@ -276,5 +276,40 @@ TEST(BugKindsOfLayouts, B23AnyDataParallelSizeCutsTheSameTensors) {
   }
 }
 
+// Rank by rank, the rows of a matrix of expert 1 that it owns the state of.
+std::vector<std::string> RowsOfAnExpert(const Layout& layout) {
+  ModelConfig model = MixtureModel();
+  model.num_experts = 2;
+  model.moe_ffn_hidden_size = 4;
+  const int64_t tensor = TensorNamed(model, "layers.1.mlp.experts.1.up.weight");
+  std::vector<std::string> owned;
+  for (int64_t rank = 0; rank < layout.world_size(); ++rank) {
+    owned.emplace_back();
+    const RankState state = MakeRankState(model, layout, rank);
+    for (const LocalBuffer& buffer : state.buffers) {
+      for (const Piece& piece : buffer.pieces) {
+        if (piece.tensor != tensor) continue;
+        absl::StrAppend(&owned.back(), piece.box.start[0], "+",
+                        piece.box.extent[0]);
+      }
+    }
+  }
+  return owned;
+}
+
+// Which ranks share an expert follows from the tensor, not from EP > 1: by the
+// ranks of the rest its state would be cut where no rank has the other part.
+TEST(BugKindsOfLayouts, B65ExpertsAreReplicatedOverTheirOwnRanks) {
+  EXPECT_THAT(RowsOfAnExpert({.tensor = 2, .expert_tensor = 1}),
+              ElementsAre("0+4", "0+4"));
+  EXPECT_THAT(RowsOfAnExpert({.data = 2, .expert_tensor = 2}),
+              ElementsAre("0+2", "2+2"));
+  EXPECT_THAT(
+      RowsOfAnExpert(
+          {.data = 2, .distributed_optimizer = true, .expert_tensor = 2}),
+      ElementsAre("0+2", "2+2"));
+  EXPECT_THAT(RowsOfAnExpert({.tensor = 2}), ElementsAre("0+2", "2+2"));
+}
+
 }  // namespace
 }  // namespace shardshift::reshard
