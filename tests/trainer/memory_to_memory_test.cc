@@ -120,7 +120,7 @@ Outcome MoveAll(
                                      int64_t role) {
           return after.At(buffer, piece, role);
         };
-        const absl::Status status =
+        absl::Status status =
             MemoryToMemory(model, from, to, transport, source, target, options);
         outcome.wrong[comm.rank()] = after.CountWrong();
         outcome.written[comm.rank()] = after.CountWritten();
