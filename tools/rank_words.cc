@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "reshard/layout/rank_state.h"
+#include "reshard/layout/content.h"
 
 namespace shardshift {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
+#include "reshard/layout/content.h"
 #include "reshard/plan/plan.h"
 
 namespace shardshift::reshard {

@@ -16,7 +16,7 @@
 #include "ckpt/core/box_copy.h"
 #include "ckpt/core/status_macros.h"
 #include "reshard/exec/move_plan.h"
-#include "reshard/layout/rank_state.h"
+#include "reshard/layout/content.h"
 
 namespace shardshift::reshard {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "ckpt/core/status_macros.h"
+#include "reshard/layout/content.h"
 #include "reshard/layout/holdings.h"
-#include "reshard/layout/rank_state.h"
 #include "reshard/plan/plan.h"
 
 namespace shardshift::reshard {

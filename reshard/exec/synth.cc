@@ -18,6 +18,7 @@
 #include "ckpt/writer.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/exec/executors.h"
+#include "reshard/layout/content.h"
 #include "reshard/layout/write_assignment.h"
 
 namespace shardshift::reshard {

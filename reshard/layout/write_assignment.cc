@@ -13,7 +13,6 @@
 namespace shardshift::reshard {
 namespace {
 
-
 // Positions of the tensors in the order of their names.
 std::vector<int64_t> NameOrder(const ModelConfig& model) {
   const std::vector<LogicalTensor> tensors = LogicalTensors(model);

@@ -19,6 +19,7 @@
 #include "ckpt/reader.h"
 #include "ckpt/run_dir.h"
 #include "reshard/exec/synth.h"
+#include "reshard/layout/content.h"
 #include "tests/ckpt/sample.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/trainer/logical_state.h"

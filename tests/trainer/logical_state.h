@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "reshard/layout/content.h"
 #include "reshard/layout/model_config.h"
 #include "trainer/mesh.h"
 #include "trainer/rank_model.h"

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "reshard/exec/synth.h"
+#include "reshard/layout/content.h"
 #include "reshard/layout/model_map.h"
 #include "tests/reshard/oracle.h"
 #include "tests/reshard/sample.h"

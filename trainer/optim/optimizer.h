@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "ckpt/core/page_memory.h"
 #include "kernels/kernels.h"
-#include "reshard/layout/rank_state.h"
+#include "reshard/layout/content.h"
 #include "trainer/mesh.h"
 #include "trainer/optim/gradient_buffer.h"
 #include "trainer/parameters.h"

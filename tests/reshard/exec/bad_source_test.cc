@@ -12,7 +12,7 @@
 #include "ckpt/writer.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/exec/reshard.h"
-#include "reshard/layout/rank_state.h"
+#include "reshard/layout/content.h"
 #include "tests/ckpt/sample.h"
 #include "tests/reshard/sample.h"
 #include "tests/testutil/heap_peak.h"

@@ -12,6 +12,7 @@
 #include "ckpt/writer.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/exec/synth.h"
+#include "reshard/layout/content.h"
 #include "tests/ckpt/sample.h"
 #include "tests/reshard/oracle.h"
 #include "tests/reshard/sample.h"

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/io/file.h"
+#include "reshard/layout/content.h"
 #include "reshard/layout/rank_state.h"
 #include "reshard/layout/write_assignment.h"
 #include "tests/ckpt/sample.h"
@@ -94,7 +95,7 @@ TEST(VisitMoves, CountsEveryByteOnceBetweenItsParts) {
       }
     }
     ASSERT_OK_AND_ASSIGN(const CopyPlan plan,
-                         PlanCopy(*c.reader, c.model, c.to));
+                         PlanCopy(*c.reader, c.model, c.to, {}));
     Bytes found;
     EXPECT_OK(VisitMoves(*c.reader, plan, [&found](const PartMove& move) {
       found[{move.source_part, move.target_part}] += move.bytes;
