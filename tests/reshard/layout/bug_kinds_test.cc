@@ -66,10 +66,11 @@ std::vector<std::pair<ModelConfig, std::string>> GatedModels() {
 }
 
 TEST(BugKindsOfLayouts, B01AndB02GateAndUpAreCutApartBiasesToo) {
-  for (const auto& [model, fc1] : GatedModels()) {
+  for (const std::pair<ModelConfig, std::string>& gated : GatedModels()) {
     for (const char* kind : {"weight", "bias"}) {
       const auto rows = [&](int64_t ranks, int64_t rank) {
-        return RowsOf(model, {.tensor = ranks}, rank, fc1 + kind);
+        return RowsOf(gated.first, {.tensor = ranks}, rank,
+                      gated.second + kind);
       };
       EXPECT_THAT(rows(1, 0),
                   ElementsAre("g0", "g1", "g2", "g3", "u0", "u1", "u2", "u3"));
