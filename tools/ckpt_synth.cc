@@ -19,6 +19,7 @@ namespace {
 
 struct SynthFlags {
   RunFlags run;
+  bool sequence_parallel = false;
   std::string destination;
   int64_t step = 0;
   ckpt::Codec codec = ckpt::Codec::kNone;
@@ -82,6 +83,7 @@ void AddSynth(CLI::App& app, Action& action) {
                  "`reshard --dry-run` plans from it, nothing else takes it")
       ->excludes("--codec");
   AddRunFlags(*command, flags->run, FlagScope::kCheckpoints);
+  AddSequenceParallelFlag(*command, flags->sequence_parallel);
   command->callback(
       [flags, &action] { action = [flags] { return Synth(*flags); }; });
 }

@@ -32,7 +32,8 @@ class CopiesTest(unittest.TestCase):
         self.directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.directory)
         self.source = self.path("source")
-        self.run_ok(CKPT, "synth", self.source, "--step", "3", *MODEL, *FROM)
+        self.run_ok(CKPT, "synth", self.source, "--step", "3", *MODEL, *FROM,
+                    "--sequence-parallel")
 
     def path(self, name):
         return os.path.join(self.directory, name)

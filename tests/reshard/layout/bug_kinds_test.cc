@@ -164,6 +164,7 @@ TEST(BugKindsOfLayouts, B19EveryElementHasOneWriter) {
                              .expert = 2,
                              .expert_tensor = expert_tensor};
       std::vector<std::vector<int64_t>> writers;
+      writers.reserve(tensors.size());
       for (const LogicalTensor& tensor : tensors) {
         writers.emplace_back(3 * ckpt::NumElements(tensor.shape), 0);
       }
