@@ -57,8 +57,8 @@ absl::Status MissingParts(const std::string& directory,
   }
   if (num_missing == num_parts) {
     absl::StrAppend(&message,
-                    "; an index alone serves `reshard --dry-run` and nothing "
-                    "else");
+                    "; an index alone serves `reshard --dry-run` and `reshard "
+                    "explain`, and nothing else");
   }
   return absl::DataLossError(message);
 }

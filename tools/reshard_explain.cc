@@ -61,8 +61,9 @@ absl::StatusOr<int> Explain(const ExplainFlags& flags) {
   if (!flags.picture.empty()) {
     SS_RETURN_IF_ERROR(CheckPicturePath(flags.picture));
   }
-  SS_ASSIGN_OR_RETURN(const ckpt::ResolvedCheckpoint found,
-                      ckpt::ResolveCheckpoint(flags.checkpoint));
+  SS_ASSIGN_OR_RETURN(
+      const ckpt::ResolvedCheckpoint found,
+      ckpt::ResolveCheckpoint(flags.checkpoint, ckpt::PartFiles::kAllOrNone));
   if (!found.note.empty()) std::cerr << found.note << std::endl;
   SS_ASSIGN_OR_RETURN(const reshard::CheckpointState state,
                       reshard::ReadState(*found.reader));

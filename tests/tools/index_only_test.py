@@ -65,6 +65,13 @@ class IndexOnlyTest(unittest.TestCase):
             self.assertEqual(*reports)
             self.assertGreater(reports[0]["copies"], 0)
 
+    def test_explain_needs_no_parts(self):
+        done = subprocess.run([RESHARD, "explain", self.run_dir, "--tp", "2",
+                               "--rank", "1", "--json"],
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(json.loads(done.stdout)["reads"]["bytes"], 0)
+
     def test_everything_else_says_that_parts_are_missing(self):
         out = self.path("out")
         for command in ([RESHARD, self.run_dir, out],
