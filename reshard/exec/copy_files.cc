@@ -14,6 +14,7 @@
 #include "ckpt/io/worker_pool.h"
 #include "reshard/exec/band.h"
 #include "reshard/exec/buffer_arena.h"
+#include "reshard/exec/part_set.h"
 #include "reshard/exec/slab.h"
 #include "reshard/exec/slot_pipeline.h"
 
@@ -28,17 +29,25 @@ constexpr int64_t kMaxBufferBytes = int64_t{4} << 20;
 constexpr int64_t kMinBufferBytes = int64_t{64} << 10;
 
 // One is planned, one read, one written, and one takes up what one of these is
-// ahead of the next.
+// ahead of the next; few have parts to be closed.
 constexpr int64_t kNumSlabs = 4;
 
 // Threads that write at a time, about.
 constexpr int64_t kTasksAtWork = 4;
 
-// A part while it is written.
-struct OpenPart {
-  std::unique_ptr<ckpt::PartWriter> writer;
-  int64_t fragments_left = 0;
-};
+// The parts in the order in which the tensors want them.
+std::vector<int64_t> OrderOfFirstUse(const std::vector<TargetPart>& parts,
+                                     const std::vector<TensorCopy>& tensors) {
+  std::vector<int64_t> order;
+  std::vector<bool> is_known(parts.size(), false);
+  for (const TensorCopy& copy : tensors) {
+    for (const TargetFragment& target : copy.targets) {
+      if (!is_known[target.part]) order.push_back(target.part);
+      is_known[target.part] = true;
+    }
+  }
+  return order;
+}
 
 class FileCopier {
  public:
@@ -52,23 +61,21 @@ class FileCopier {
         directory_(directory),
         id_(id),
         options_(options),
-        open_parts_(parts.size()),
-        receipts_(parts.size()),
         sums_(tensors.size()) {}
 
   absl::StatusOr<CopiedFiles> Run() {
     SS_RETURN_IF_ERROR(Prepare());
     pipeline_.emplace(
-        kNumSlabs, std::vector<SlotPipeline::Stage>{
-                       [this](int64_t slot) { return ReadSlab(slabs_[slot]); },
-                       [this](int64_t slot) { return Write(slabs_[slot]); }});
+        kNumSlabs,
+        std::vector<SlotPipeline::Stage>{
+            [this](int64_t slot) { return ReadSlab(slabs_[slot]); },
+            [this](int64_t slot) { return Write(slabs_[slot]); },
+            [this](int64_t slot) { return CloseParts(slabs_[slot]); }});
     SS_RETURN_IF_ERROR(TakeSlab());
     SS_RETURN_IF_ERROR(PlanAll());
     SS_RETURN_IF_ERROR(pipeline_->Finish());
     CopiedFiles result;
-    for (std::optional<ckpt::PartReceipt>& receipt : receipts_) {
-      result.receipts.push_back(*std::move(receipt));
-    }
+    result.receipts = part_set_->TakeReceipts();
     for (size_t t = 0; t < sums_.size(); ++t) {
       if (sums_[t]) result.fingerprints[tensors_[t].source] = sums_[t]->sum;
     }
@@ -129,9 +136,11 @@ class FileCopier {
       SS_ASSIGN_OR_RETURN(const auto state, StateOf(copy));
       most_targets = std::max(most_targets, state->plan.MaxOpenTargets());
     }
-    for (size_t p = 0; p < parts_.size(); ++p) {
-      open_parts_[p].fragments_left = std::ssize(parts_[p].specs);
+    for (const TargetPart& part : parts_) {
+      fragments_left_.push_back(std::ssize(part.specs));
     }
+    part_set_.emplace(parts_, OrderOfFirstUse(parts_, tensors_), directory_,
+                      id_, options_.codec);
     arena_.emplace(BufferBytes(most_targets));
     for (Slab& slab : slabs_) {
       SS_ASSIGN_OR_RETURN(slab.memory,
@@ -177,6 +186,7 @@ class FileCopier {
     state->sum = sum;
     state->open_sources.resize(state->plan.sources().size());
     state->open_targets.resize(copy.targets.size());
+    state->writers.resize(copy.targets.size());
     return state;
   }
 
@@ -233,22 +243,17 @@ class FileCopier {
     return band;
   }
 
-  absl::Status OpenParts(const TensorState& state) {
+  absl::Status OpenParts(TensorState& state) {
     for (size_t t = 0; t < state.targets.size(); ++t) {
-      const int64_t p = state.targets[t].part;
-      OpenPart& part = open_parts_[p];
-      if (part.writer == nullptr) {
-        SS_ASSIGN_OR_RETURN(part.writer, ckpt::PartWriter::Create(
-                                             directory_, parts_[p].number, id_,
-                                             parts_[p].specs, options_.codec));
-      }
-      if (ckpt::NumElements(state.plan.targets()[t]) == 0) FragmentDone(p);
+      const int64_t part = state.targets[t].part;
+      SS_ASSIGN_OR_RETURN(state.writers[t], part_set_->Open(part));
+      if (ckpt::NumElements(state.plan.targets()[t]) == 0) FragmentDone(part);
     }
     return absl::OkStatus();
   }
 
   void FragmentDone(int64_t part) {
-    if (--open_parts_[part].fragments_left == 0) {
+    if (--fragments_left_[part] == 0) {
       slabs_[slot_].complete_parts.push_back(part);
     }
   }
@@ -317,7 +322,7 @@ class FileCopier {
       const int64_t end = std::min(range.elements.end, block_end);
       if (!open) {
         open = std::make_shared<OpenTarget>(
-            OpenTarget{.writer = open_parts_[target.part].writer.get(),
+            OpenTarget{.writer = state->writers[range.fragment],
                        .fragment = target.spec,
                        .block = block});
       }
@@ -346,14 +351,13 @@ class FileCopier {
     if (slab.written_bytes > 0) {
       options_.progress(done_bytes_ += slab.written_bytes);
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status CloseParts(const Slab& slab) {
     return ckpt::WorkerPool::Default().Run(
-        std::ssize(slab.complete_parts), [&](int64_t i) -> absl::Status {
-          const int64_t part = slab.complete_parts[i];
-          SS_ASSIGN_OR_RETURN(receipts_[part],
-                              open_parts_[part].writer->Close());
-          open_parts_[part].writer.reset();
-          return absl::OkStatus();
-        });
+        std::ssize(slab.complete_parts),
+        [&](int64_t i) { return part_set_->Close(slab.complete_parts[i]); });
   }
 
   const ckpt::Reader& source_;
@@ -363,10 +367,10 @@ class FileCopier {
   const ckpt::CheckpointId id_;
   const CopyFilesOptions& options_;
 
-  std::vector<OpenPart> open_parts_;  // by part
-  std::vector<std::optional<ckpt::PartReceipt>> receipts_;
+  std::vector<int64_t> fragments_left_;  // by part, that are not planned yet
   std::vector<std::shared_ptr<NamedSum>> sums_;  // by tensor, if any has one
   int64_t done_bytes_ = 0;                       // of the stage that writes
+  std::optional<PartSet> part_set_;
   std::optional<BufferArena> arena_;
   std::array<Slab, kNumSlabs> slabs_;
   int64_t slot_ = 0;                      // of the slab that is being planned

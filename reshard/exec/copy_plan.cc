@@ -28,9 +28,9 @@ constexpr std::chrono::duration<double> kProbeTime(1.0);
 // By tensor of the model. Errors: InvalidArgument if there is none.
 absl::StatusOr<std::vector<bool>> Select(
     const std::vector<LogicalTensor>& tensors, const std::string& pattern) {
-  std::vector<bool> selected;
-  for (const LogicalTensor& tensor : tensors) {
-    selected.push_back(fnmatch(pattern.c_str(), tensor.name.c_str(), 0) == 0);
+  std::vector<bool> selected(tensors.size());
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    selected[t] = fnmatch(pattern.c_str(), tensors[t].name.c_str(), 0) == 0;
   }
   if (absl::c_linear_search(selected, true)) return selected;
   return absl::InvalidArgumentError(absl::StrCat(

@@ -57,6 +57,7 @@ struct TensorState {
   std::vector<TargetFragment> targets;
   BandPlan plan;
   std::shared_ptr<NamedSum> sum;  // null if the source's table tells it
+  std::vector<ckpt::PartWriter*> writers;  // by target, once they are open
   // By source and target: the block that the next band goes on with.
   std::vector<std::shared_ptr<OpenSource>> open_sources;
   std::vector<std::shared_ptr<OpenTarget>> open_targets;

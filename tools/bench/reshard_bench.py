@@ -6,7 +6,8 @@
 BIN holds `reshard` and `ckpt`. The references: `cp -r`, and a bare copy by
 direct I/O, in which one thread reads and one writes, 4 MiB at a time from huge
 pages. Prints medians, their ratios, the peak of resident memory, and the bytes
-that the kernel counts as read over those of the checkpoint.
+that the kernel counts as read over those of the checkpoint. Where it may make a
+memory cgroup, `reshard` runs in one of 160 MiB, which kills what needs more.
 SPDX-License-Identifier: Apache-2.0
 """
 
@@ -26,6 +27,7 @@ import numpy
 
 PIECE = 4 << 20
 RING = 8
+MEMORY_LIMIT = 160 << 20
 MODEL = [
     "--num-layers", "16", "--hidden-size", "1792", "--num-attention-heads",
     "16", "--seq-length", "1024", "--vocab-size", "50257",
@@ -103,8 +105,25 @@ class BareCopy:
         os.close(fd)
 
 
-def run(command):
+def memory_cgroup():
+    """Makes one; gives the file that takes in a process, or None."""
+    for root, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+                        ("/sys/fs/cgroup", "memory.max")):
+        group = pathlib.Path(root, "shardshift-bench")
+        try:
+            group.mkdir(exist_ok=True)
+            (group / limit).write_text(str(MEMORY_LIMIT))
+            return group / "cgroup.procs"
+        except OSError:
+            continue
+    return None
+
+
+def run(command, cgroup):
     """Runs it; gives seconds, peak resident bytes and bytes read from disk."""
+    if cgroup:
+        command = ["/bin/sh", "-c", f'echo $$ >{cgroup} && exec "$0" "$@"',
+                   *command]
     begin = time.monotonic()
     pid = os.posix_spawn(command[0], command, os.environ,
                          file_actions=[(os.POSIX_SPAWN_OPEN, 1, "/dev/null",
@@ -126,6 +145,7 @@ class Bench:
         self.binaries = binaries
         self.source = directory / "source"
         self.target = directory / "target"
+        self.cgroup = memory_cgroup()
         self.seconds = {}
         self.worst = {}
 
@@ -147,7 +167,7 @@ class Bench:
                 str(self.binaries / "reshard"),
                 str(self.source),
                 str(self.target), "--use-distributed-optimizer", *layout
-            ]), cold)
+            ], self.cgroup), cold)
         resident, amplification = self.worst.get(name, (0, 0))
         self.worst[name] = (max(resident, result[1]),
                             max(amplification, result[2] / total_bytes))
@@ -182,7 +202,9 @@ def main():
     shutil.rmtree(bench.target, ignore_errors=True)
     median = {what: statistics.median(all) for what, all in
               bench.seconds.items()}
-    print(f"{total_bytes} bytes, medians of {args.runs}")
+    print(f"{total_bytes} bytes, medians of {args.runs}, "
+          f"{'in' if bench.cgroup else 'without'} a memory cgroup of "
+          f"{MEMORY_LIMIT >> 20} MiB")
     for what, seconds in median.items():
         resident, amplification = bench.worst.get(what, (0, 0))
         extra = (f"  {resident / 2**20:.0f} MiB resident, read "
