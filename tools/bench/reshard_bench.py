@@ -38,6 +38,7 @@ TARGETS = {
     "TP4 PP2 DP2 -> TP2 PP4 DP4": ["--tp", "2", "--pp", "4", "--dp", "4"],
     "TP4 PP2 DP2 -> TP1": [],
     "TP4 PP2 DP2 -> TP8 PP4": ["--tp", "8", "--pp", "4"],
+    "TP4 PP2 DP2 again, linked": SOURCE,
 }
 
 
