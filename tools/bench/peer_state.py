@@ -16,7 +16,8 @@ import torch
 # rows.
 INTO_COLUMNS = [r"layers\.\d+\.(attention\.proj|mlp\.down)\.weight$"]
 REPLICATED = [
-    r".*norm\.(weight|bias)$", r"layers\.\d+\.(attention\.proj|mlp\.down)\.bias$",
+    r".*norm\.(weight|bias)$",
+    r"layers\.\d+\.(attention\.proj|mlp\.down)\.bias$",
     r"embedding\.position\.weight$"
 ]
 
