@@ -3,8 +3,8 @@
 
 Both hold the same fp32 state: matrices [4096, 4096] and vectors [4096], cut
 into rows over four ranks, loaded as rows and as columns. PyTorch's ranks are
-processes with the gloo backend. The page cache is dropped before every load,
-which needs root. Wants a Python with torch:
+processes with the gloo backend. The page cache is dropped before every load
+where that is allowed (root). Wants a Python with torch:
 
   python3 -m venv venv && venv/bin/pip install torch numpy
   venv/bin/python tools/bench/dcp_bench.py build/bin/ckpt_bench DIR
@@ -25,6 +25,8 @@ import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
+
+import reshard_bench
 
 WIDTH = 4096
 RANKS = 4
@@ -53,8 +55,7 @@ def make_state(mesh, matrices, columns):
 def drop_caches():
     if dist.get_rank() == 0:
         os.sync()
-        with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
-            file.write("3\n")
+        reshard_bench.drop_cache()
     dist.barrier()
 
 
@@ -103,11 +104,15 @@ def report(seconds):
         print(f"{what}: {ratio:.2f} times as fast as torch {torch.__version__}")
 
 
-def rank_main(rank, args):
+def start_rank(rank, port):
     torch.set_num_threads(1)
     os.environ["MASTER_ADDR"] = "127.0.0.1"
-    os.environ["MASTER_PORT"] = str(args.port)
+    os.environ["MASTER_PORT"] = str(port)
     dist.init_process_group("gloo", rank=rank, world_size=RANKS)
+
+
+def rank_main(rank, args):
+    start_rank(rank, args.port)
     mesh = init_device_mesh("cpu", (RANKS,))
     rows = make_state(mesh, args.matrices, columns=False)
     columns = make_state(mesh, args.matrices, columns=True)
