@@ -52,6 +52,7 @@ template <typename Work>
 void RunTeam(int size, const Work& work) {
   Team team(size);
   std::vector<std::thread> threads;
+  threads.reserve(size);
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&team, &work, rank] {
       TeamMember member(team, rank);
