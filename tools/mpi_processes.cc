@@ -84,6 +84,7 @@ class MpiProcesses final : public reshard::Processes {
 absl::StatusOr<std::unique_ptr<reshard::Processes>> LaunchedProcesses() {
   const bool is_launched = std::any_of(
       kLauncherVariables.begin(), kLauncherVariables.end(),
+      // NOLINTNEXTLINE(concurrency-mt-unsafe): there are no other threads yet.
       [](const char* name) { return std::getenv(name) != nullptr; });
   if (!is_launched) return std::make_unique<reshard::OneProcess>();
   int provided = 0;

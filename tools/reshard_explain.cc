@@ -15,10 +15,12 @@
 #include "ckpt/run_dir.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/exec/part_moves.h"
+#include "reshard/exec/processes.h"
 #include "tools/cli.h"
 #include "tools/explain_rank.h"
 #include "tools/explain_ranks.h"
 #include "tools/layout_picture.h"
+#include "tools/mpi_processes.h"
 #include "tools/picture.h"
 #include "tools/run_flags.h"
 
@@ -58,6 +60,9 @@ absl::StatusOr<RankReport> ExplainRank(const ckpt::Reader& reader,
 }
 
 absl::StatusOr<int> Explain(const ExplainFlags& flags) {
+  SS_ASSIGN_OR_RETURN(const std::unique_ptr<reshard::Processes> processes,
+                      LaunchedProcesses());
+  if (processes->rank() > 0) return kExitDone;  // the first one tells
   if (!flags.picture.empty()) {
     SS_RETURN_IF_ERROR(CheckPicturePath(flags.picture));
   }

@@ -92,7 +92,8 @@ void PrintReport(const reshard::ReshardReport& report, double seconds,
       report.linked_parts == 0
           ? ""
           : absl::StrCat("; ", report.linked_parts,
-                         " are files of the source, linked unread"));
+                         " are files of the source, linked unread "
+                         "(`ckpt verify --deep` reads them)"));
   std::cout << absl::StreamFormat("fingerprint %s before, %s after: %s\n",
                                   ToString(report.root_before),
                                   ToString(report.root_after), Verdict(report));

@@ -58,6 +58,9 @@ Hdf5Lock::Hdf5Lock() : lock_(LibraryMutex()) {
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
 
+// A thread that ends does not free what its errors say.
+Hdf5Lock::~Hdf5Lock() { H5Eclear2(H5E_DEFAULT); }
+
 absl::Status CheckHdf5Version(const Hdf5Version& loaded) {
   if (loaded.major == H5_VERS_MAJOR && loaded.minor == H5_VERS_MINOR &&
       loaded.release == H5_VERS_RELEASE) {

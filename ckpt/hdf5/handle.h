@@ -35,6 +35,9 @@ class Handle {
 class Hdf5Lock {
  public:
   Hdf5Lock();
+  ~Hdf5Lock();
+  Hdf5Lock(const Hdf5Lock&) = delete;
+  Hdf5Lock& operator=(const Hdf5Lock&) = delete;
 
  private:
   std::lock_guard<std::mutex> lock_;

@@ -131,7 +131,8 @@ absl::Status RenameNoReplace(const std::string& from, const std::string& to);
 // system cannot.
 absl::Status Exchange(const std::string& a, const std::string& b);
 
-// A second name `to` for the file `from`, in the same file system.
+// A second name `to` for the file `from`, in the same file system; of a
+// symbolic link, for what it leads to.
 absl::Status LinkFile(const std::string& from, const std::string& to);
 
 // What an ordinary user may still write to the file system of `path`; the

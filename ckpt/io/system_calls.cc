@@ -75,7 +75,8 @@ int SystemCalls::Rename(const std::string& from, const std::string& to,
 }
 
 int SystemCalls::Link(const std::string& from, const std::string& to) {
-  return ::link(from.c_str(), to.c_str());
+  return ::linkat(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(),
+                  AT_SYMLINK_FOLLOW);
 }
 
 int SystemCalls::Unlink(const std::string& path) {

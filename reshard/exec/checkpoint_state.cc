@@ -126,7 +126,11 @@ absl::Status CheckStored(const ckpt::Reader& reader,
                             .shape = tensor.shape};
       const absl::StatusOr<int64_t> index =
           reader.FindTensor(tensor.name, role);
-      if (!index.ok()) return Refuse(reader, expected, "is missing");
+      if (!index.ok()) {
+        return Refuse(reader, expected,
+                      "is missing; of a copy of some tensors, `reshard "
+                      "--select` takes those that it has");
+      }
       const ckpt::Tensor& found = reader.table().tensors[*index];
       if (content == Content::kWeights &&
           ckpt::CheckConversion(found.dtype, ckpt::DType::kF32).ok()) {

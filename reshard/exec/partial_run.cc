@@ -67,6 +67,9 @@ std::string ParentDirectory(const std::string& path) {
 }
 
 absl::Status RemoveLeftover(const std::string& partial) {
+  // It has the lock before it has the mark.
+  const absl::StatusOr<ckpt::File> lock = LockPartial(partial);
+  if (absl::IsFailedPrecondition(lock.status())) return lock.status();
   const absl::StatusOr<bool> ours = IsOurs(partial);
   if (!ours.ok() || !*ours) {
     return absl::AlreadyExistsError(absl::StrCat(
@@ -74,7 +77,7 @@ absl::Status RemoveLeftover(const std::string& partial) {
         " exists and was not left by an earlier reshard; move it out of the "
         "way"));
   }
-  SS_ASSIGN_OR_RETURN(const ckpt::File lock, LockPartial(partial));
+  SS_RETURN_IF_ERROR(lock.status());
   return ckpt::RemoveTree(partial);
 }
 

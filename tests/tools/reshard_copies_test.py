@@ -152,6 +152,11 @@ class CopiesTest(unittest.TestCase):
                                 self.path("x"), *flags)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertEqual(done.stderr.count("error: "), 1, done.stderr)
+        picture = self.path("x.svg")
+        told = self.run_ok(*MPIRUN, "3", RESHARD, "explain", self.source,
+                           "--json", "--picture", picture)
+        json.loads(told)
+        os.remove(picture)
         done = self.run_any(*MPIRUN, "3", RESHARD, self.path("typo"),
                             self.path("x"))
         self.assertEqual(done.returncode, 2, done.stderr)

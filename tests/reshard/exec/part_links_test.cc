@@ -3,8 +3,10 @@
 #include "reshard/exec/part_links.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <memory>
 #include <string>
 
@@ -96,6 +98,17 @@ TEST_F(PartLinksTest, WhatIsStoredInAnotherWayIsCopied) {
       Run("source", "weights", {.choice = {.weights_only = true}}));
   EXPECT_EQ(weights.linked_parts, 0);
   EXPECT_OK(weights.proof);
+}
+
+TEST_F(PartLinksTest, AFileBehindASymbolicLinkIsTakenItself) {
+  const std::string elsewhere = Path("elsewhere.h5");
+  ASSERT_EQ(rename(PartPath("source", 1).c_str(), elsewhere.c_str()), 0);
+  ASSERT_EQ(symlink("../../elsewhere.h5", PartPath("source", 1).c_str()), 0);
+  ASSERT_OK_AND_ASSIGN(const ReshardReport report,
+                       Run("source", "a/b/out", {}));
+  EXPECT_EQ(report.linked_parts, 4);
+  ASSERT_OK(ckpt::RemoveTree(elsewhere));
+  EXPECT_OK(ckpt::Reader::Open(StepOf(Path("a/b/out"))));
 }
 
 class NoLinks final : public ckpt::SystemCalls {
