@@ -285,7 +285,7 @@ class WrongUseTest(unittest.TestCase):
             file.write(bytes([byte[0] ^ 1]))
         self.refused("train", DATA, "--train-iters", 4, "--load", damaged,
                      "--save", damaged, says="part-00000.h5", code=1)
-        self.refused("reshard", damaged, self.path("new"),
+        self.refused("reshard", damaged, self.path("new"), "--tp", 2,
                      says="part-00000.h5", code=1)
         os.truncate(part, os.path.getsize(part) - 1)
         self.refused("train", DATA, "--train-iters", 4, "--load", damaged,
