@@ -298,13 +298,18 @@ absl::StatusOr<std::shared_ptr<const File>> Reader::PartFile(
   const std::lock_guard lock(mutex_);
   std::shared_ptr<const File>& entry = files_[part];
   if (entry == nullptr) {
-    absl::StatusOr<File> file =
-        OpenListed(JoinPath(directory_, PartFileName(part)));
-    if (!file.ok()) {
-      files_.erase(part);
-      return file.status();
+    // Somebody may still use what was let go.
+    entry = lent_files_[part].lock();
+    if (entry == nullptr) {
+      absl::StatusOr<File> file =
+          OpenListed(JoinPath(directory_, PartFileName(part)));
+      if (!file.ok()) {
+        files_.erase(part);
+        return file.status();
+      }
+      entry = std::make_shared<const File>(*std::move(file));
+      lent_files_[part] = entry;
     }
-    entry = std::make_shared<const File>(*std::move(file));
     // Reads ascend by part: the lowest is the least likely to come again.
     if (files_.size() > kMaxOpenFiles) {
       const auto lowest = files_.begin();

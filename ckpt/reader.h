@@ -117,6 +117,8 @@ class Reader {
   mutable std::mutex mutex_;
   // Open part files, by number; guarded by mutex_.
   mutable std::map<int64_t, std::shared_ptr<const File>> files_;
+  // All that were opened, so that none is open twice.
+  mutable std::map<int64_t, std::weak_ptr<const File>> lent_files_;
 };
 
 }  // namespace shardshift::ckpt

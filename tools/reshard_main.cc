@@ -254,7 +254,8 @@ int main(int argc, char** argv) {
       ->needs(dry_run)
       ->type_name("FILE");
   app->add_option("--memory-limit", flags.memory_limit,
-                  "memory to take, the program itself apart (128MiB); less is "
+                  "memory to take (128MiB), besides the program itself and "
+                  "some 0.4 MB for each part file of a pipeline stage; less is "
                   "slower")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->check(CLI::Range(shardshift::kMinMemoryLimit, uint64_t{1} << 40)

@@ -308,6 +308,28 @@ TEST(Resolve, RefusesAStepThatIsBeingDeleted) {
                        HasSubstr("unfinished deletion")));
 }
 
+TEST(Reader, OpensNoPartTwiceWhileItIsInUse) {
+  constexpr int64_t kParts = 100;  // more than a reader keeps open
+  const TempDir directory;
+  SampleTensor tensor{.info = {"w", "master", DType::kF32, {kParts, 2}},
+                      .pieces = {}};
+  for (int64_t part = 0; part < kParts; ++part) {
+    tensor.pieces.push_back({part, {.start = {part, 0}, .extent = {1, 2}}});
+  }
+  ASSERT_OK(WriteSample(directory.path(), 1, {tensor}));
+  ASSERT_OK_AND_ASSIGN(const auto reader,
+                       Reader::Open(JoinPath(directory.path(), StepName(1))));
+  std::vector<std::shared_ptr<const File>> in_use;
+  for (int64_t part = 0; part < kParts; ++part) {
+    ASSERT_OK_AND_ASSIGN(auto file, reader->PartFile(part));
+    in_use.push_back(std::move(file));
+  }
+  for (int64_t part = 0; part < kParts; ++part) {
+    ASSERT_OK_AND_ASSIGN(const auto again, reader->PartFile(part));
+    EXPECT_EQ(again, in_use[part]) << part;
+  }
+}
+
 TEST(Reader, RefusesAStepWhoseDeleterHasLockedIt) {
   const SampleRun run({1, 2});
   ASSERT_OK_AND_ASSIGN(const File lock,
