@@ -226,7 +226,7 @@ TEST(AsyncSave, TellsAllRanksOfAFailureBeforeTheOthersEnd) {
           SS_ASSIGN_OR_RETURN(has_ended, save.HasEnded(mesh.world()));
         }
         disk.Release();
-        const absl::Status failure = save.Finish().status();
+        absl::Status failure = save.Finish().status();
         EXPECT_THAT(failure, StatusIs(absl::StatusCode::kPermissionDenied,
                                       HasSubstr("rank 1: ")));
         return failure;

@@ -152,8 +152,7 @@ TEST(Load, RefusesAnotherModelOnAllRanks) {
                                 Checkpointing::Create(mesh, TinyLlama().model,
                                                       model.parameters(),
                                                       model.optimizer()));
-                            const absl::Status status =
-                                checkpointing->Load(*reader);
+                            absl::Status status = checkpointing->Load(*reader);
                             if (absl::IsFailedPrecondition(status)) ++refused;
                             return status;
                           }),
