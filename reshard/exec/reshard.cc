@@ -94,7 +94,8 @@ class Resharder {
         layout_(layout),
         options_(options),
         processes_(processes),
-        id_{source.step(), source.state()} {}
+        id_{source.step(), source.state()},
+        is_mine_(SharesOf(job_.plan, processes)) {}
 
   absl::StatusOr<ReshardReport> Run(const std::string& destination) {
     SS_ASSIGN_OR_RETURN(const std::vector<std::string> step_dirs,
@@ -136,11 +137,9 @@ class Resharder {
 
   absl::StatusOr<Share> WriteShare(const std::string& step_dir) const {
     Share share;
-    SS_ASSIGN_OR_RETURN(
-        LinkedParts links,
-        LinkParts(source_,
-                  OnlyParts(job_.plan, SharesOf(job_.plan, processes_)),
-                  options_.codec, step_dir));
+    SS_ASSIGN_OR_RETURN(LinkedParts links,
+                        LinkParts(source_, OnlyParts(job_.plan, is_mine_),
+                                  options_.codec, step_dir));
     share.receipts = std::move(links.receipts);
     share.linked_parts = std::ssize(share.receipts);
     const int64_t total_bytes = PayloadBytes(links.rest);
@@ -185,9 +184,8 @@ class Resharder {
   absl::StatusOr<std::vector<ckpt::PartReceipt>> AllReceipts(
       const std::string& step_dir, std::vector<ckpt::PartReceipt> mine) const {
     std::vector<ckpt::PartReceipt> receipts = std::move(mine);
-    const std::vector<bool> is_mine = SharesOf(job_.plan, processes_);
-    for (size_t p = 0; p < is_mine.size(); ++p) {
-      if (is_mine[p]) continue;
+    for (size_t p = 0; p < is_mine_.size(); ++p) {
+      if (is_mine_[p]) continue;
       const int64_t number = job_.plan.parts[p].number;
       SS_ASSIGN_OR_RETURN(
           ckpt::PartReceipt receipt,
@@ -208,7 +206,8 @@ class Resharder {
   const ReshardOptions& options_;
   Processes& processes_;
   const ckpt::CheckpointId id_;
-  std::optional<PartialRun> run_;  // of the first process
+  const std::vector<bool> is_mine_;  // by part of the plan
+  std::optional<PartialRun> run_;    // of the first process
   ReshardReport report_;
 };
 
