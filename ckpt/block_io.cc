@@ -2,7 +2,9 @@
 #include "ckpt/block_io.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -43,6 +45,32 @@ std::string Place(const File& file, const Table& table,
 // and of direct blocks.
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
+// Fills `bytes` with those of the row-major image of a fragment from byte
+// `begin` on, which the file holds column by column.
+absl::Status ReadColumns(const File& file, const Table& table,
+                         const Fragment& fragment, int64_t begin,
+                         std::span<std::byte> bytes) {
+  const int64_t item_size = ItemSize(table.tensors[fragment.tensor].dtype);
+  const int64_t num_columns = fragment.box.extent[1];
+  const int64_t first = begin / item_size;
+  const int64_t end = first + std::ssize(bytes) / item_size;
+  const int64_t first_row = first / num_columns;
+  const int64_t num_rows = (end - 1) / num_columns + 1 - first_row;
+  std::vector<std::byte> column(num_rows * item_size);
+  for (int64_t c = 0; c < num_columns; ++c) {
+    const int64_t place = c * fragment.column_pitch + first_row;
+    SS_RETURN_IF_ERROR(file.ReadAt(
+        fragment.blocks.front().offset_bytes + place * item_size, column));
+    for (int64_t r = 0; r < num_rows; ++r) {
+      const int64_t element = (first_row + r) * num_columns + c;
+      if (element < first || element >= end) continue;
+      std::memcpy(bytes.data() + (element - first) * item_size,
+                  column.data() + r * item_size, item_size);
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Reads a block as it is stored, the piece at `offset` into place(offset,
 // size), and shows each to `visit` before the block's checksum is known.
 absl::Status ReadPieces(
@@ -57,9 +85,7 @@ absl::Status ReadPieces(
        offset += kPieceBytes) {
     const std::span<std::byte> bytes =
         place(offset, std::min(kPieceBytes, stored.stored_bytes - offset));
-    SS_RETURN_IF_ERROR(
-        Annotate(file.ReadAt(stored.offset_bytes + offset, bytes),
-                 Describe(table, fragment)));
+    SS_RETURN_IF_ERROR(ReadPlain(file, table, fragment, block, offset, bytes));
     checksum.Update(bytes);
     visit(offset, bytes);
   }
@@ -76,10 +102,23 @@ ElementRange BlockElements(const Table& table, const Fragment& fragment,
   return {begin, std::min(begin + per_block, NumElements(fragment.box))};
 }
 
+absl::Status ReadPlain(const File& file, const Table& table,
+                       const Fragment& fragment, int64_t block, int64_t begin,
+                       std::span<std::byte> bytes) {
+  const absl::Status status =
+      fragment.column_pitch == 0
+          ? file.ReadAt(fragment.blocks[block].offset_bytes + begin, bytes)
+          : ReadColumns(file, table, fragment, block * kBlockBytes + begin,
+                        bytes);
+  return Annotate(status, Describe(table, fragment));
+}
+
 absl::Status CheckBlock(const File& file, const Table& table,
                         const Fragment& fragment, int64_t block,
                         uint64_t checksum) {
-  if (checksum == fragment.blocks[block].checksum) return absl::OkStatus();
+  if (table.is_foreign || checksum == fragment.blocks[block].checksum) {
+    return absl::OkStatus();
+  }
   return absl::DataLossError(
       absl::StrCat(Place(file, table, fragment, block), ": checksum differs"));
 }

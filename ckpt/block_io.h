@@ -24,7 +24,14 @@ struct ElementRange {
 ElementRange BlockElements(const Table& table, const Fragment& fragment,
                            int64_t block);
 
-// Compares the checksum of a block as it is stored.
+// Fills `bytes` with those of a block without a codec from byte `begin` on, as
+// they lie in the dense row-major image of its fragment. Verifies nothing.
+// REQUIRES: whole elements.
+absl::Status ReadPlain(const File& file, const Table& table,
+                       const Fragment& fragment, int64_t block, int64_t begin,
+                       std::span<std::byte> bytes);
+
+// Compares the checksum of a block as it is stored; a foreign one has none.
 // Errors: DataLoss, naming file, tensor and offset.
 absl::Status CheckBlock(const File& file, const Table& table,
                         const Fragment& fragment, int64_t block,

@@ -45,15 +45,15 @@ absl::Status BlockReader::Finish() {
 absl::Status BlockReader::ReadStored(int64_t begin, int64_t end,
                                      std::span<std::byte> pages) {
   const int64_t offset = fragment_.blocks[block_].offset_bytes;
-  // Fragments of a page and more begin on one: so do their blocks.
-  const bool on_pages = offset % kDirectBlockBytes == 0;
+  // Fragments of a page and more begin on one in our files: so do their blocks.
+  const bool on_pages =
+      offset % kDirectBlockBytes == 0 && fragment_.column_pitch == 0;
   const int64_t page = begin / kDirectBlockBytes * kDirectBlockBytes;
   const int64_t from = on_pages ? page : begin;
   const int64_t to =
       on_pages ? std::min(RoundUpToDirectBlock(end), num_bytes_) : end;
-  SS_RETURN_IF_ERROR(Annotate(
-      file_->ReadAt(offset + from, pages.subspan(from - page, to - from)),
-      Describe(table_, fragment_)));
+  SS_RETURN_IF_ERROR(ReadPlain(*file_, table_, fragment_, block_, from,
+                               pages.subspan(from - page, to - from)));
   checksum_.Update(pages.subspan(begin - page, end - begin));
   position_ = end;
   return absl::OkStatus();

@@ -240,14 +240,12 @@ absl::StatusOr<File> OpenPart(const std::string& step_dir, const Part& part) {
   return file;
 }
 
-Reader::Reader(File lock, Table table, int64_t total_bytes, bool has_parts)
-    : lock_(std::move(lock)),
-      directory_(lock_.path()),
+Reader::Reader(std::string directory, Table table, int64_t total_bytes)
+    : directory_(std::move(directory)),
       table_(std::move(table)),
       first_fragment_(table_.tensors.size() + 1,
                       static_cast<int64_t>(table_.fragments.size())),
-      total_bytes_(total_bytes),
-      has_parts_(has_parts) {
+      total_bytes_(total_bytes) {
   for (size_t i = table_.fragments.size(); i-- > 0;) {
     first_fragment_[table_.fragments[i].tensor] = static_cast<int64_t>(i);
   }
@@ -266,8 +264,25 @@ absl::StatusOr<std::unique_ptr<Reader>> Reader::Open(
     if (has_parts) SS_RETURN_IF_ERROR(OpenPart(step_dir, part).status());
     total_bytes += part.file_bytes;
   }
-  return std::unique_ptr<Reader>(
-      new Reader(std::move(lock), std::move(table), total_bytes, has_parts));
+  std::unique_ptr<Reader> reader(
+      new Reader(lock.path(), std::move(table), total_bytes));
+  reader->lock_ = std::move(lock);
+  reader->has_parts_ = has_parts;
+  return reader;
+}
+
+std::unique_ptr<Reader> Reader::OpenForeign(ForeignFiles files) {
+  int64_t total_bytes = 0;
+  for (const Part& part : files.table.parts) total_bytes += part.file_bytes;
+  std::unique_ptr<Reader> reader(
+      new Reader(std::move(files.source), std::move(files.table), total_bytes));
+  reader->foreign_paths_ = std::move(files.files);
+  return reader;
+}
+
+std::string Reader::PathOf(int64_t part) const {
+  if (table_.is_foreign) return foreign_paths_[part];
+  return JoinPath(directory_, PartFileName(part));
 }
 
 absl::StatusOr<int64_t> Reader::FindTensor(absl::string_view name,
@@ -301,8 +316,7 @@ absl::StatusOr<std::shared_ptr<const File>> Reader::PartFile(
     // Somebody may still use what was let go.
     entry = lent_files_[part].lock();
     if (entry == nullptr) {
-      absl::StatusOr<File> file =
-          OpenListed(JoinPath(directory_, PartFileName(part)));
+      absl::StatusOr<File> file = OpenListed(PathOf(part));
       if (!file.ok()) {
         files_.erase(part);
         return file.status();

@@ -1,5 +1,5 @@
 // Reading a checkpoint: any box of any tensor, however it was cut. Nothing is
-// returned whose checksum was not verified.
+// returned whose checksum was not verified, if the format has any.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_CKPT_READER_H_
 #define SHARDSHIFT_CKPT_READER_H_
@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "ckpt/core/box.h"
+#include "ckpt/foreign_files.h"
 #include "ckpt/format/table.h"
 #include "ckpt/io/file.h"
 
@@ -64,6 +65,9 @@ class Reader {
   static absl::StatusOr<std::unique_ptr<Reader>> Open(
       const std::string& step_dir, PartFiles parts = PartFiles::kNeeded);
 
+  // Of files that are not ours. Nothing vouches for their values.
+  static std::unique_ptr<Reader> OpenForeign(ForeignFiles files);
+
   const std::string& directory() const { return directory_; }
   const Table& table() const { return table_; }
   int64_t step() const { return table_.step; }
@@ -101,16 +105,19 @@ class Reader {
                           std::optional<DType> as = std::nullopt) const;
 
  private:
-  Reader(File lock, Table table, int64_t total_bytes, bool has_parts);
+  Reader(std::string directory, Table table, int64_t total_bytes);
 
   // Of one block.
   absl::Status ReadUses(std::span<const BlockUse> uses,
                         std::span<const FragmentRead> reads) const;
 
-  File lock_;
+  std::string PathOf(int64_t part) const;
+
+  std::optional<File> lock_;
   std::string directory_;
   Table table_;
-  std::vector<int64_t> first_fragment_;  // by tensor, and one past the last
+  std::vector<std::string> foreign_paths_;  // by part, if they are not ours
+  std::vector<int64_t> first_fragment_;     // by tensor, and one past the last
   int64_t total_bytes_ = 0;
   bool has_parts_ = true;
 

@@ -220,23 +220,6 @@ size_t EndOfTensor(const Table& table, size_t first) {
   return end;
 }
 
-absl::Status CheckCovers(const Table& table) {
-  std::vector<Box> boxes;
-  for (size_t first = 0; first < table.fragments.size();) {
-    const size_t end = EndOfTensor(table, first);
-    const Tensor& tensor = table.tensors[table.fragments[first].tensor];
-    if (table.fragments[first].box.extent == tensor.shape && end == first + 1) {
-      first = end;
-      continue;
-    }
-    boxes.clear();
-    for (; first < end; ++first) boxes.push_back(table.fragments[first].box);
-    SS_RETURN_IF_ERROR(Annotate(CheckExactCover(WholeBox(tensor.shape), boxes),
-                                Describe(tensor)));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 int64_t FragmentBytes(const Table& table, const Fragment& fragment) {
@@ -368,6 +351,23 @@ absl::Status CheckPlaces(const Table& table, std::span<const Part> parts) {
           absl::StrCat("shares bytes of ", PartFileName(places[i].part),
                        " with ", Describe(table, *places[i - 1].fragment)));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCovers(const Table& table) {
+  std::vector<Box> boxes;
+  for (size_t first = 0; first < table.fragments.size();) {
+    const size_t end = EndOfTensor(table, first);
+    const Tensor& tensor = table.tensors[table.fragments[first].tensor];
+    if (table.fragments[first].box.extent == tensor.shape && end == first + 1) {
+      first = end;
+      continue;
+    }
+    boxes.clear();
+    for (; first < end; ++first) boxes.push_back(table.fragments[first].box);
+    SS_RETURN_IF_ERROR(Annotate(CheckExactCover(WholeBox(tensor.shape), boxes),
+                                Describe(tensor)));
   }
   return absl::OkStatus();
 }

@@ -78,6 +78,9 @@ struct Fragment {
   Codec codec = Codec::kNone;
   Fingerprint fingerprint = {};  // of the values in `box`
   absl::InlinedVector<Block, 1> blocks = {};
+  // Of a foreign matrix that is stored column by column: how many elements its
+  // columns are apart; every block then has the place of the first element.
+  int64_t column_pitch = 0;
 
   friend bool operator==(const Fragment&, const Fragment&) = default;
 };
@@ -99,6 +102,9 @@ struct Table {
   // The rest is empty in a part's table.
   std::string record;       // JSON text
   std::vector<Part> parts;  // ascending by number
+  // Of files that are not ours (foreign_files.h): without checksums and
+  // fingerprints.
+  bool is_foreign = false;
 
   friend bool operator==(const Table&, const Table&) = default;
 };
@@ -145,9 +151,11 @@ absl::Status CheckContents(const Table& table);
 // Errors: InvalidArgument.
 absl::Status CheckPlaces(const Table& table, std::span<const Part> parts);
 
-// CheckContents, CheckPlaces in the table's own parts, and that the fragments
-// of each tensor cover it without overlap. Errors: InvalidArgument, naming the
-// tensor.
+// Checks that the fragments of each tensor cover it without overlap.
+// REQUIRES: CheckContents. Errors: InvalidArgument, naming the tensor.
+absl::Status CheckCovers(const Table& table);
+
+// CheckContents, CheckPlaces in the table's own parts, and CheckCovers.
 absl::Status CheckIndexTable(const Table& table);
 
 // Where the payload lies in a part, ascending. REQUIRES: a part's table.

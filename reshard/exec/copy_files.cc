@@ -179,7 +179,7 @@ class FileCopier {
     const bool is_renamed = state->from->name != state->to->tensor ||
                             state->from->role != state->to->role ||
                             state->from->dtype != state->to->dtype;
-    if (is_renamed && sum == nullptr) {
+    if ((is_renamed || source_.table().is_foreign) && sum == nullptr) {
       sum = std::make_shared<NamedSum>(ckpt::FingerprintKey(
           state->to->tensor, state->to->role, state->to->dtype));
     }

@@ -48,6 +48,9 @@ struct Twin {
 std::vector<std::optional<int64_t>> FindTwins(const ckpt::Reader& source,
                                               const CopyPlan& plan,
                                               ckpt::Codec codec) {
+  if (source.table().is_foreign) {
+    return std::vector<std::optional<int64_t>>(plan.parts.size());
+  }
   std::vector<Twin> twins(plan.parts.size());
   for (const TensorCopy& copy : plan.tensors) {
     for (const TargetFragment& target : copy.targets) {

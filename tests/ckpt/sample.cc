@@ -177,6 +177,55 @@ absl::Status CheckSample(const std::string& step_dir,
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<Reader>> WriteForeignSample(
+    const std::string& path, const std::vector<SampleTensor>& tensors,
+    std::mt19937& random) {
+  struct Placed {
+    const Tensor& info;
+    const Piece& piece;
+    ForeignPlace place;
+  };
+  std::vector<Placed> placed;
+  std::vector<std::string> files;
+  for (const SampleTensor& tensor : tensors) {
+    for (const Piece& piece : tensor.pieces) {
+      files.resize(std::max<size_t>(files.size(), piece.part + 1));
+      std::string& file = files[piece.part];
+      file.append(random() % 7, '?');
+      ForeignPlace place = {piece.part, std::ssize(file), 0};
+      const std::vector<std::byte> image = Payload(tensor.info, piece.box);
+      const std::string bytes(reinterpret_cast<const char*>(image.data()),
+                              image.size());
+      if (piece.box.extent.size() != 2 || image.empty() || random() % 2 == 0) {
+        file += bytes;
+      } else {
+        const int64_t rows = piece.box.extent[0];
+        const int64_t columns = piece.box.extent[1];
+        const auto item_size = ItemSize(tensor.info.dtype);
+        place.column_pitch = rows + static_cast<int64_t>(random() % 3);
+        for (int64_t c = 0; c < columns; ++c) {
+          for (int64_t r = 0; r < rows; ++r) {
+            file += bytes.substr((r * columns + c) * item_size, item_size);
+          }
+          file.append((place.column_pitch - rows) * item_size, '?');
+        }
+      }
+      placed.push_back({tensor.info, piece, place});
+    }
+  }
+  ForeignFilesBuilder builder(path);
+  for (size_t f = 0; f < files.size(); ++f) {
+    const std::string name = absl::StrCat(path, f);
+    WriteFile(name, files[f]);
+    builder.AddFile(name, std::ssize(files[f]));
+  }
+  for (const Placed& p : placed) {
+    SS_RETURN_IF_ERROR(builder.Add(p.info, p.piece.box, p.place));
+  }
+  SS_ASSIGN_OR_RETURN(ForeignFiles made, builder.Build(5, "{}", "{}"));
+  return Reader::OpenForeign(std::move(made));
+}
+
 std::vector<SampleTensor> SmallTensors() {
   return {
       {{"w", "master", DType::kF32, {6, 8}},

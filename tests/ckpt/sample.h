@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "absl/status/status.h"
 #include "ckpt/core/box.h"
 #include "ckpt/format/table.h"
+#include "ckpt/reader.h"
 #include "ckpt/writer.h"
 
 namespace shardshift::ckpt {
@@ -72,6 +74,12 @@ absl::StatusOr<std::vector<PartReceipt>> WriteSampleParts(
 // Verifies a checkpoint deep, and compares every value of `tensors` with it.
 absl::Status CheckSample(const std::string& step_dir,
                          const std::vector<SampleTensor>& tensors);
+
+// Writes the same values into foreign files `path`0, `path`1, ... at odd
+// places, some matrices column by column.
+absl::StatusOr<std::unique_ptr<Reader>> WriteForeignSample(
+    const std::string& path, const std::vector<SampleTensor>& tensors,
+    std::mt19937& random);
 
 // Three small tensors over two parts; name "w" is F32 [6,8] in two columns.
 std::vector<SampleTensor> SmallTensors();

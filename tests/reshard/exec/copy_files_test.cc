@@ -125,6 +125,28 @@ TEST_F(CopyFilesTest, MakesAnyCutOfAnyOtherInLittleMemory) {
   }
 }
 
+TEST_F(CopyFilesTest, TakesForeignFilesToo) {
+  for (const unsigned seed : {1u, 2u, 3u, 4u, 5u, 6u}) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    ASSERT_OK_AND_ASSIGN(
+        source_, ckpt::WriteForeignSample(
+                     Path("foreign"), ckpt::RandomTensors(3, random), random));
+    const Job job = RandomJob(*source_, 4, /*in_order=*/false, random);
+    NamedFingerprints fingerprints;
+    ASSERT_OK_AND_ASSIGN(
+        const auto copy,
+        Copy(absl::StrCat("copy", seed), job,
+             {.memory_bytes = int64_t{256} << 10 << seed % 3}, &fingerprints));
+    ExpectHoldsPayload(*copy);
+    const auto sums = ckpt::TensorFingerprints(copy->table());
+    ASSERT_EQ(fingerprints.size(), sums.size());
+    for (size_t t = 0; t < sums.size(); ++t) {
+      EXPECT_EQ(fingerprints.at(static_cast<int64_t>(t)), sums[t]);
+    }
+  }
+}
+
 // A matrix of two blocks and a half, in rows or in columns over parts.
 ckpt::SampleTensor Matrix(size_t dim, int64_t num_parts) {
   ckpt::SampleTensor matrix{.info = {"w", "master", DType::kF32, {640, 4096}},
