@@ -271,15 +271,6 @@ absl::StatusOr<std::unique_ptr<Reader>> Reader::Open(
   return reader;
 }
 
-std::unique_ptr<Reader> Reader::OpenForeign(ForeignFiles files) {
-  int64_t total_bytes = 0;
-  for (const Part& part : files.table.parts) total_bytes += part.file_bytes;
-  std::unique_ptr<Reader> reader(
-      new Reader(std::move(files.source), std::move(files.table), total_bytes));
-  reader->foreign_paths_ = std::move(files.files);
-  return reader;
-}
-
 std::string Reader::PathOf(int64_t part) const {
   if (table_.is_foreign) return foreign_paths_[part];
   return JoinPath(directory_, PartFileName(part));

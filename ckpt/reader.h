@@ -68,6 +68,10 @@ class Reader {
   // Of files that are not ours. Nothing vouches for their values.
   static std::unique_ptr<Reader> OpenForeign(ForeignFiles files);
 
+  // Reads all of a foreign checkpoint for its fingerprints, which the table has
+  // from then on; nothing to do for ours. No other call at the same time.
+  absl::Status TakeFingerprints();
+
   const std::string& directory() const { return directory_; }
   const Table& table() const { return table_; }
   int64_t step() const { return table_.step; }

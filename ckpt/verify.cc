@@ -16,6 +16,7 @@
 #include "ckpt/io/aligned_buffer.h"
 #include "ckpt/io/file.h"
 #include "ckpt/io/worker_pool.h"
+#include "ckpt/payload_block.h"
 #include "ckpt/reader.h"
 #include "ckpt/run_dir.h"
 
@@ -38,40 +39,6 @@ std::map<int64_t, Table> TablesOfParts(const Table& index) {
     table.state = index.state;
   }
   return tables;
-}
-
-// A block to be checked, and what was found.
-struct PayloadBlock {
-  int64_t fragment = 0;
-  int64_t block = 0;
-  absl::Status status = {};
-  Fingerprint fingerprint = {};
-
-  void Check(const File& file, const Table& table) {
-    const Fragment& in = table.fragments[fragment];
-    const Tensor& tensor = table.tensors[in.tensor];
-    absl::StatusOr<StagingBuffer> buffer = StagingBuffer::Take();
-    status = buffer.status();
-    if (!status.ok()) return;
-    BoxFingerprint sum(FingerprintKey(tensor.name, tensor.role, tensor.dtype),
-                       tensor.dtype, tensor.shape, in.box, block * kBlockBytes);
-    status =
-        StreamBlock(file, table, in, block, buffer->bytes(),
-                    [&sum](ElementRange, std::span<const std::byte> values) {
-                      sum.Update(values);
-                    });
-    fingerprint = sum.fingerprint();
-  }
-};
-
-std::vector<PayloadBlock> BlocksOf(const Table& table) {
-  std::vector<PayloadBlock> blocks;
-  for (size_t f = 0; f < table.fragments.size(); ++f) {
-    for (size_t b = 0; b < table.fragments[f].blocks.size(); ++b) {
-      blocks.push_back({static_cast<int64_t>(f), static_cast<int64_t>(b)});
-    }
-  }
-  return blocks;
 }
 
 // Of the part files: all that is to be checked.

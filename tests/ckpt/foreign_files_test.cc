@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ckpt/reader.h"
+#include "ckpt/run_dir.h"
 #include "tests/ckpt/sample.h"
 #include "tests/testutil/status_matchers.h"
 
@@ -41,6 +42,21 @@ TEST(ForeignFilesTest, EveryBoxIsRead) {
       }
     }
   }
+}
+
+TEST(ForeignFilesTest, FingerprintsAreThoseOfOurOwn) {
+  const TempDir directory;
+  std::mt19937 random(9);
+  const std::vector<SampleTensor> tensors = RandomTensors(2, random);
+  ASSERT_OK(WriteSample(directory.path() + "/run", 5, tensors));
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Reader> ours,
+                       Reader::Open(directory.path() + "/run/" + StepName(5)));
+  ASSERT_OK_AND_ASSIGN(
+      const std::unique_ptr<Reader> foreign,
+      WriteForeignSample(directory.path() + "/file", tensors, random));
+  ASSERT_OK(foreign->TakeFingerprints());
+  EXPECT_EQ(TensorFingerprints(foreign->table()),
+            TensorFingerprints(ours->table()));
 }
 
 // Larger than a block, so that a column is read for a part of its rows.
