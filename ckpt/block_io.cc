@@ -51,24 +51,20 @@ absl::Status ReadColumns(const File& file, const Table& table,
                          const Fragment& fragment, int64_t begin,
                          std::span<std::byte> bytes) {
   const int64_t item_size = ItemSize(table.tensors[fragment.tensor].dtype);
-  const int64_t num_columns = fragment.box.extent[1];
-  const int64_t first = begin / item_size;
-  const int64_t end = first + std::ssize(bytes) / item_size;
-  const int64_t first_row = first / num_columns;
-  const int64_t num_rows = (end - 1) / num_columns + 1 - first_row;
-  std::vector<std::byte> column(num_rows * item_size);
-  for (int64_t c = 0; c < num_columns; ++c) {
-    const int64_t place = c * fragment.column_pitch + first_row;
-    SS_RETURN_IF_ERROR(file.ReadAt(
-        fragment.blocks.front().offset_bytes + place * item_size, column));
-    for (int64_t r = 0; r < num_rows; ++r) {
-      const int64_t element = (first_row + r) * num_columns + c;
-      if (element < first || element >= end) continue;
-      std::memcpy(bytes.data() + (element - first) * item_size,
-                  column.data() + r * item_size, item_size);
-    }
-  }
-  return absl::OkStatus();
+  std::vector<std::byte> column;
+  return ForEachColumnRun(
+      fragment, begin / item_size, std::ssize(bytes) / item_size,
+      [&](const ColumnRun& run) -> absl::Status {
+        column.resize(run.count * item_size);
+        SS_RETURN_IF_ERROR(file.ReadAt(
+            fragment.blocks.front().offset_bytes + run.place * item_size,
+            column));
+        for (int64_t r = 0; r < run.count; ++r) {
+          std::memcpy(bytes.data() + (run.first + r * run.stride) * item_size,
+                      column.data() + r * item_size, item_size);
+        }
+        return absl::OkStatus();
+      });
 }
 
 // Reads a block as it is stored, the piece at `offset` into place(offset,
@@ -100,6 +96,24 @@ ElementRange BlockElements(const Table& table, const Fragment& fragment,
       kBlockBytes / ItemSize(table.tensors[fragment.tensor].dtype);
   const int64_t begin = block * per_block;
   return {begin, std::min(begin + per_block, NumElements(fragment.box))};
+}
+
+absl::Status ForEachColumnRun(
+    const Fragment& fragment, int64_t begin, int64_t count,
+    absl::FunctionRef<absl::Status(const ColumnRun& run)> visit) {
+  const int64_t num_columns = fragment.box.extent[1];
+  const int64_t end = begin + count;
+  for (int64_t c = 0; c < num_columns; ++c) {
+    // The rows whose element in this column lies in the range.
+    const int64_t first_row = (begin - c + num_columns - 1) / num_columns;
+    const int64_t end_row = (end - c + num_columns - 1) / num_columns;
+    if (first_row >= end_row) continue;
+    SS_RETURN_IF_ERROR(visit({.place = c * fragment.column_pitch + first_row,
+                              .first = first_row * num_columns + c - begin,
+                              .stride = num_columns,
+                              .count = end_row - first_row}));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReadPlain(const File& file, const Table& table,

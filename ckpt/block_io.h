@@ -24,6 +24,20 @@ struct ElementRange {
 ElementRange BlockElements(const Table& table, const Fragment& fragment,
                            int64_t block);
 
+// Elements of a fragment with a column pitch that lie in one column, as a range
+// of its row-major order has them.
+struct ColumnRun {
+  int64_t place = 0;   // in the file, in elements after the fragment's first
+  int64_t first = 0;   // in the range,
+  int64_t stride = 0;  // and how far the next ones are apart there
+  int64_t count = 0;
+};
+// Visits the runs that make up elements [begin, begin + count) of the
+// row-major order, count > 0. Stops at an error, and gives it.
+absl::Status ForEachColumnRun(
+    const Fragment& fragment, int64_t begin, int64_t count,
+    absl::FunctionRef<absl::Status(const ColumnRun& run)> visit);
+
 // Fills `bytes` with those of a block without a codec from byte `begin` on, as
 // they lie in the dense row-major image of its fragment. Verifies nothing.
 // REQUIRES: whole elements.

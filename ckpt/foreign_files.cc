@@ -28,6 +28,15 @@ double SpanBytes(const Tensor& tensor, const Box& box,
 
 }  // namespace
 
+void PlaceForeign(const ForeignPlace& place, int64_t num_bytes,
+                  Fragment& fragment) {
+  fragment.column_pitch = place.column_pitch;
+  fragment.blocks.resize(NumBlocks(num_bytes));
+  PlaceBlocks(place.offset_bytes, num_bytes, fragment);
+  if (place.column_pitch == 0) return;
+  for (Block& block : fragment.blocks) block.offset_bytes = place.offset_bytes;
+}
+
 absl::Status ForeignFilesBuilder::CheckPlace(const Tensor& tensor,
                                              const Box& box,
                                              const ForeignPlace& place) const {
@@ -64,16 +73,8 @@ absl::Status ForeignFilesBuilder::Add(const Tensor& tensor, Box box,
   // Before memory is taken for what it claims.
   SS_RETURN_IF_ERROR(CheckPlace(tensor, box, place));
   const int64_t num_bytes = NumElements(box) * ItemSize(tensor.dtype);
-  Fragment fragment = {.box = std::move(box),
-                       .part = place.file,
-                       .column_pitch = place.column_pitch};
-  fragment.blocks.resize(NumBlocks(num_bytes));
-  PlaceBlocks(place.offset_bytes, num_bytes, fragment);
-  if (place.column_pitch != 0) {
-    for (Block& block : fragment.blocks) {
-      block.offset_bytes = place.offset_bytes;
-    }
-  }
+  Fragment fragment = {.box = std::move(box), .part = place.file};
+  PlaceForeign(place, num_bytes, fragment);
   return Annotate(builder_.Add(tensor, std::move(fragment)), source_);
 }
 

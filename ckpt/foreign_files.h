@@ -33,6 +33,10 @@ struct ForeignPlace {
   int64_t column_pitch = 0;
 };
 
+// Gives a fragment of so many bytes its blocks, and these their places.
+void PlaceForeign(const ForeignPlace& place, int64_t num_bytes,
+                  Fragment& fragment);
+
 class ForeignFilesBuilder {
  public:
   explicit ForeignFilesBuilder(std::string source)

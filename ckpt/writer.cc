@@ -63,21 +63,14 @@ absl::StatusOr<std::span<const std::byte>> Compress(
 
 PartWriter::PartWriter(int64_t part, File file, PartLayout layout, Table table,
                        std::vector<int64_t> table_index)
-    : part_(part),
+    : BlockSink(std::move(table), std::move(table_index)),
+      part_(part),
       file_(std::move(file)),
-      table_index_(std::move(table_index)),
-      layout_(std::move(layout)),
-      table_(std::move(table)) {
+      layout_(std::move(layout)) {
   int64_t turn = 0;
-  for (const int64_t index : table_index_) {
-    const Fragment& fragment = table_.fragments[index];
-    const Tensor& tensor = table_.tensors[fragment.tensor];
-    const auto num_blocks = static_cast<int64_t>(fragment.blocks.size());
-    keys_.push_back(FingerprintKey(tensor.name, tensor.role, tensor.dtype));
+  for (int64_t i = 0; i < num_specs(); ++i) {
     first_turn_.push_back(turn);
-    if (fragment.codec != Codec::kNone) turn += num_blocks;
-    is_written_.emplace_back(num_blocks, false);
-    blocks_left_ += num_blocks;
+    if (Target(i).codec != Codec::kNone) turn += std::ssize(Target(i).blocks);
   }
 }
 
@@ -96,44 +89,10 @@ absl::StatusOr<std::unique_ptr<PartWriter>> PartWriter::Create(
                      std::move(made.table), std::move(made.index)));
 }
 
-BoxFingerprint PartWriter::StartFingerprint(int64_t fragment,
-                                            int64_t block) const {
-  const Fragment& target = table_.fragments[table_index_[fragment]];
-  const Tensor& tensor = table_.tensors[target.tensor];
-  return {keys_[fragment], tensor.dtype, tensor.shape, target.box,
-          block * kBlockBytes};
-}
-
-absl::Status PartWriter::Record(int64_t fragment, int64_t block,
-                                uint64_t checksum,
-                                const Fingerprint& fingerprint) {
-  Fragment& target = table_.fragments[table_index_[fragment]];
-  const std::lock_guard lock(mutex_);
-  if (is_written_[fragment][block]) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        Describe(table_, target), " block ", block, " came before"));
-  }
-  is_written_[fragment][block] = true;
-  --blocks_left_;
-  target.blocks[block].checksum = checksum;
-  target.fingerprint += fingerprint;
-  return absl::OkStatus();
-}
-
 absl::Status PartWriter::WriteBlock(int64_t fragment, int64_t block,
                                     std::span<const std::byte> bytes) {
-  const Fragment& target = table_.fragments[table_index_[fragment]];
-  if (block >= static_cast<int64_t>(target.blocks.size())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(Describe(table_, target), " has ", target.blocks.size(),
-                     " blocks, not one of number ", block));
-  }
-  const int64_t expected = BlockBytes(table_, target, block);
-  if (static_cast<int64_t>(bytes.size()) != expected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(Describe(table_, target), " block ", block, ": ",
-                     bytes.size(), " bytes, expected ", expected));
-  }
+  SS_RETURN_IF_ERROR(CheckBlockSize(fragment, block, bytes));
+  const Fragment& target = Target(fragment);
   BoxFingerprint fingerprint = StartFingerprint(fragment, block);
   SS_ASSIGN_OR_RETURN(
       const uint64_t checksum,
@@ -168,7 +127,7 @@ absl::StatusOr<uint64_t> PartWriter::WriteCompressed(
     int64_t fragment, int64_t block, std::span<const std::byte> bytes,
     BoxFingerprint& fingerprint) {
   fingerprint.Update(bytes);
-  Fragment& target = table_.fragments[table_index_[fragment]];
+  Fragment& target = Target(fragment);
   SS_ASSIGN_OR_RETURN(StagingBuffer buffer, StagingBuffer::Take());
   const absl::StatusOr<std::span<const std::byte>> stored =
       Compress(table_, target, bytes, buffer);
@@ -211,6 +170,12 @@ absl::Status PartWriter::PlaceInTurn(int64_t turn, Fragment& target,
   return absl::OkStatus();
 }
 
+absl::Status PartWriter::WriteAt(const Fragment& fragment, int64_t block,
+                                 int64_t begin,
+                                 std::span<const std::byte> bytes) {
+  return file_.WriteAt(fragment.blocks[block].offset_bytes + begin, bytes);
+}
+
 absl::Status PartWriter::WriteFragments(
     std::span<const std::span<const std::byte>> images) {
   struct Task {
@@ -234,52 +199,9 @@ absl::Status PartWriter::WriteFragments(
       });
 }
 
-BlockStream::BlockStream(PartWriter& writer, int64_t fragment, int64_t block,
-                         std::span<std::byte> buffer)
-    : writer_(writer),
-      fragment_(fragment),
-      block_(block),
-      buffer_(buffer),
-      target_(writer.table_.fragments[writer.table_index_[fragment]]),
-      num_bytes_(BlockBytes(writer.table_, target_, block)),
-      fingerprint_(writer.StartFingerprint(fragment, block)) {}
-
-std::span<std::byte> BlockStream::room() const {
-  const auto rest = buffer_.subspan(num_held_);
-  return rest.first(std::min<size_t>(rest.size(), num_bytes_ - num_done_));
-}
-
-absl::Status BlockStream::Advance(int64_t num_bytes) {
-  const auto bytes = buffer_.subspan(num_held_, num_bytes);
-  num_held_ += num_bytes;
-  num_done_ += num_bytes;
-  if (target_.codec == Codec::kNone) {
-    checksum_.Update(bytes);
-    fingerprint_.Update(bytes);
-  }
-  if (is_complete() || num_held_ == std::ssize(buffer_)) return Flush();
-  return absl::OkStatus();
-}
-
-absl::Status BlockStream::Flush() {
-  const auto held = buffer_.first(std::exchange(num_held_, 0));
-  if (target_.codec != Codec::kNone) {
-    return writer_.WriteBlock(fragment_, block_, held);
-  }
-  SS_RETURN_IF_ERROR(writer_.file_.WriteAt(
-      target_.blocks[block_].offset_bytes + num_done_ - std::ssize(held),
-      held));
-  if (!is_complete()) return absl::OkStatus();
-  return writer_.Record(fragment_, block_, checksum_.Digest(),
-                        fingerprint_.fingerprint());
-}
-
 absl::StatusOr<PartReceipt> PartWriter::Close() {
   const std::lock_guard lock(mutex_);
-  if (blocks_left_ != 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        file_.path(), ": ", blocks_left_, " blocks of payload have not come"));
-  }
+  SS_RETURN_IF_ERROR(CheckComplete(file_.path()));
   const std::string table = EncodeTable(table_);
   SS_ASSIGN_OR_RETURN(FileLayout layout,
                       layout_.Finish(static_cast<int64_t>(table.size())));

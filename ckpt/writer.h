@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "ckpt/block_sink.h"
 #include "ckpt/core/box.h"
 #include "ckpt/core/checksum.h"
 #include "ckpt/core/dtype.h"
@@ -28,29 +29,8 @@
 
 namespace shardshift::ckpt {
 
-// A box of a logical tensor that a part is to hold. It has an element, unless
-// the tensor is empty: then one part holds its whole box.
-struct FragmentSpec {
-  std::string tensor;
-  std::string role;
-  DType dtype = DType::kF32;
-  Shape shape;  // of the whole tensor
-  Box box;
-};
-
-// What each part repeats of its checkpoint, so that the index can be made anew
-// from the parts.
-struct CheckpointId {
-  int64_t step = 0;
-  std::string state;  // JSON text
-
-  friend bool operator==(const CheckpointId&, const CheckpointId&) = default;
-};
-
-class BlockStream;
-
 // Writes one part file. Distinct writers are independent.
-class PartWriter {
+class PartWriter : public BlockSink {
  public:
   // Creates DIR/part-NNNNN.h5 for the fragments, in the given order, with room
   // for those without a codec. The bytes of the file depend on the arguments
@@ -62,37 +42,30 @@ class PartWriter {
       const std::vector<FragmentSpec>& specs, Codec codec = Codec::kNone);
 
   // Leaves an unfinished file behind, which no reader accepts.
-  ~PartWriter() = default;
+  ~PartWriter() override = default;
 
-  // Writes block `block` of specs[fragment]: `bytes` of the dense row-major
-  // image of its box from byte block * kBlockBytes on. Blocks come in any
-  // order, each once, and from several threads at once. `bytes` in memory
-  // as AllocatePages() gives it are written without a copy.
+  // `bytes` in memory as AllocatePages() gives it are written without a copy.
   // With a codec a block waits until all blocks before it, by fragment and
   // block, have their places: they must come from other threads or have come.
   // If one of them fails, so do all that come after it.
-  // Errors: InvalidArgument for another number of bytes; DeadlineExceeded for
-  // a block before that does not come; as File::WriteAt.
+  // Errors: as BlockSink; DeadlineExceeded for a block before that does not
+  // come.
   absl::Status WriteBlock(int64_t fragment, int64_t block,
-                          std::span<const std::byte> bytes);
+                          std::span<const std::byte> bytes) override;
 
   // Writes all blocks of all fragments, of which images[i] is the one of
   // specs[i], on the default pool.
   absl::Status WriteFragments(
       std::span<const std::span<const std::byte>> images);
 
-  // Writes all but the payload and syncs the file.
-  // Errors: FailedPrecondition if not every block came exactly once.
-  absl::StatusOr<PartReceipt> Close();
+  absl::StatusOr<PartReceipt> Close() override;
 
  private:
-  friend class BlockStream;
   PartWriter(int64_t part, File file, PartLayout layout, Table table,
              std::vector<int64_t> table_index);
 
-  BoxFingerprint StartFingerprint(int64_t fragment, int64_t block) const;
-  absl::Status Record(int64_t fragment, int64_t block, uint64_t checksum,
-                      const Fingerprint& fingerprint);
+  absl::Status WriteAt(const Fragment& fragment, int64_t block, int64_t begin,
+                       std::span<const std::byte> bytes) override;
 
   // Both write `bytes` as block `block` of the fragment, add them to
   // `fingerprint` and give the checksum of what is stored.
@@ -107,52 +80,14 @@ class PartWriter {
 
   int64_t part_;
   File file_;
-  std::vector<int64_t> table_index_;  // spec -> table_.fragments
-  std::vector<Digest128> keys_;       // of fingerprints, by spec
   // How many blocks with a codec come before those of a spec.
   std::vector<int64_t> first_turn_;
 
-  std::mutex mutex_;  // guards the fingerprints and sums in table_ and:
+  // Guarded by mutex_, too.
   PartLayout layout_;
-  Table table_;
-  std::vector<std::vector<bool>> is_written_;  // by spec and block
-  int64_t blocks_left_ = 0;
   std::condition_variable turn_passed_;
   int64_t next_turn_ = 0;
   bool has_failed_ = false;  // a block with a codec, so that no other may come
-};
-
-// A block of a part that comes from front to back, in pieces; a buffer smaller
-// than the block is enough for one without a codec. One thread at a time.
-class BlockStream {
- public:
-  // `buffer`, of AllocatePages() and whole pages, is lent for as long as the
-  // stream lives. REQUIRES: there is such a block; `writer` outlives the
-  // stream; with a codec `buffer` has room for the whole block.
-  BlockStream(PartWriter& writer, int64_t fragment, int64_t block,
-              std::span<std::byte> buffer);
-
-  // Where the next bytes go, no more than the block lacks.
-  std::span<std::byte> room() const;
-
-  // The first `num_bytes` of room() are there. Errors: as WriteBlock.
-  absl::Status Advance(int64_t num_bytes);
-
-  bool is_complete() const { return num_done_ == num_bytes_; }
-
- private:
-  absl::Status Flush();
-
-  PartWriter& writer_;
-  int64_t fragment_;
-  int64_t block_;
-  std::span<std::byte> buffer_;
-  const Fragment& target_;
-  int64_t num_bytes_;     // of the block
-  int64_t num_done_ = 0;  // that came
-  int64_t num_held_ = 0;  // the last of them, at the front of buffer_
-  Checksum64Stream checksum_;
-  BoxFingerprint fingerprint_;
 };
 
 // Creates RUN/step-N.partial, empty, and RUN itself if need be; gives its

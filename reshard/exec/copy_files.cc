@@ -12,6 +12,7 @@
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/aligned_buffer.h"
 #include "ckpt/io/worker_pool.h"
+#include "ckpt/writer.h"
 #include "reshard/exec/band.h"
 #include "reshard/exec/buffer_arena.h"
 #include "reshard/exec/part_set.h"
@@ -52,14 +53,12 @@ std::vector<int64_t> OrderOfFirstUse(const std::vector<TargetPart>& parts,
 class FileCopier {
  public:
   FileCopier(const ckpt::Reader& source, const std::vector<TargetPart>& parts,
-             const std::vector<TensorCopy>& tensors,
-             const std::string& directory, const ckpt::CheckpointId& id,
+             const std::vector<TensorCopy>& tensors, const OpenSink& open,
              const CopyFilesOptions& options)
       : source_(source),
         parts_(parts),
         tensors_(tensors),
-        directory_(directory),
-        id_(id),
+        open_(open),
         options_(options),
         sums_(tensors.size()) {}
 
@@ -139,8 +138,7 @@ class FileCopier {
     for (const TargetPart& part : parts_) {
       fragments_left_.push_back(std::ssize(part.specs));
     }
-    part_set_.emplace(parts_, OrderOfFirstUse(parts_, tensors_), directory_,
-                      id_, options_.codec);
+    part_set_.emplace(parts_, OrderOfFirstUse(parts_, tensors_), open_);
     arena_.emplace(BufferBytes(most_targets));
     for (Slab& slab : slabs_) {
       SS_ASSIGN_OR_RETURN(slab.memory,
@@ -363,8 +361,7 @@ class FileCopier {
   const ckpt::Reader& source_;
   const std::vector<TargetPart>& parts_;
   const std::vector<TensorCopy>& tensors_;
-  const std::string directory_;
-  const ckpt::CheckpointId id_;
+  const OpenSink open_;
   const CopyFilesOptions& options_;
 
   std::vector<int64_t> fragments_left_;  // by part, that are not planned yet
@@ -379,20 +376,29 @@ class FileCopier {
 
 }  // namespace
 
+OpenSink PartsOfOurs(std::string directory, ckpt::CheckpointId id,
+                     ckpt::Codec codec) {
+  return [directory = std::move(directory), id = std::move(id),
+          codec](const TargetPart& part)
+             -> absl::StatusOr<std::unique_ptr<ckpt::BlockSink>> {
+    return ckpt::PartWriter::Create(directory, part.number, id, part.specs,
+                                    codec);
+  };
+}
+
 absl::StatusOr<CopyCosts> CostOfCopies(const ckpt::Reader& source,
                                        const std::vector<TargetPart>& parts,
                                        const std::vector<TensorCopy>& tensors,
                                        const CopyFilesOptions& options) {
-  return FileCopier(source, parts, tensors, "", {}, options).Costs();
+  return FileCopier(source, parts, tensors, {}, options).Costs();
 }
 
 absl::StatusOr<CopiedFiles> CopyFiles(const ckpt::Reader& source,
                                       const std::vector<TargetPart>& parts,
                                       const std::vector<TensorCopy>& tensors,
-                                      const std::string& directory,
-                                      const ckpt::CheckpointId& id,
+                                      const OpenSink& open,
                                       const CopyFilesOptions& options) {
-  return FileCopier(source, parts, tensors, directory, id, options).Run();
+  return FileCopier(source, parts, tensors, open, options).Run();
 }
 
 }  // namespace shardshift::reshard

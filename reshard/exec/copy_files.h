@@ -10,17 +10,19 @@
 #define SHARDSHIFT_RESHARD_EXEC_COPY_FILES_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "ckpt/block_sink.h"
 #include "ckpt/core/box.h"
 #include "ckpt/core/dtype.h"
 #include "ckpt/core/fingerprint.h"
 #include "ckpt/reader.h"
-#include "ckpt/writer.h"
 
 namespace shardshift::reshard {
 
@@ -82,17 +84,23 @@ absl::StatusOr<CopyCosts> CostOfCopies(const ckpt::Reader& source,
                                        const std::vector<TensorCopy>& tensors,
                                        const CopyFilesOptions& options);
 
-// Writes `parts` into `directory`, whose specs are those that `tensors` name,
-// each once. Tensors are taken in the given order. The bytes depend on source,
-// parts and codec alone.
-// Errors: DataLoss if a target has elements that no source or two sources
-// hold, or for damage, naming the place; InvalidArgument for a conversion that
-// there is not; as PartWriter.
+// Makes the file for a part.
+using OpenSink = std::function<absl::StatusOr<std::unique_ptr<ckpt::BlockSink>>(
+    const TargetPart& part)>;
+
+// Makes part files of ours in `directory`.
+OpenSink PartsOfOurs(std::string directory, ckpt::CheckpointId id,
+                     ckpt::Codec codec);
+
+// Writes `parts`, whose specs are those that `tensors` name, each once. Tensors
+// are taken in the given order. The bytes depend on source, parts and codec
+// alone. Errors: DataLoss if a target has elements that no source or two
+// sources hold, or for damage, naming the place; InvalidArgument for a
+// conversion that there is not; as `open` and BlockSink.
 absl::StatusOr<CopiedFiles> CopyFiles(const ckpt::Reader& source,
                                       const std::vector<TargetPart>& parts,
                                       const std::vector<TensorCopy>& tensors,
-                                      const std::string& directory,
-                                      const ckpt::CheckpointId& id,
+                                      const OpenSink& open,
                                       const CopyFilesOptions& options);
 
 }  // namespace shardshift::reshard

@@ -14,13 +14,10 @@ constexpr int64_t kPartsAhead = 8;
 }  // namespace
 
 PartSet::PartSet(const std::vector<TargetPart>& parts,
-                 std::vector<int64_t> order, std::string directory,
-                 const ckpt::CheckpointId& id, ckpt::Codec codec)
+                 std::vector<int64_t> order, OpenSink open)
     : parts_(parts),
       order_(std::move(order)),
-      directory_(std::move(directory)),
-      id_(id),
-      codec_(codec),
+      open_(std::move(open)),
       writers_(parts.size()),
       receipts_(parts.size()),
       opener_([this] { OpenAll(); }) {}
@@ -42,8 +39,8 @@ void PartSet::OpenAll() {
     });
     if (is_stopped_) return;
     lock.unlock();
-    auto writer = ckpt::PartWriter::Create(directory_, parts_[part].number, id_,
-                                           parts_[part].specs, codec_);
+    absl::StatusOr<std::unique_ptr<ckpt::BlockSink>> writer =
+        open_(parts_[part]);
     lock.lock();
     status_ = writer.status();
     if (writer.ok()) {
@@ -55,7 +52,7 @@ void PartSet::OpenAll() {
   }
 }
 
-absl::StatusOr<ckpt::PartWriter*> PartSet::Open(int64_t part) {
+absl::StatusOr<ckpt::BlockSink*> PartSet::Open(int64_t part) {
   std::unique_lock lock(mutex_);
   if (num_wanted_ < std::ssize(order_) && order_[num_wanted_] == part) {
     ++num_wanted_;
@@ -69,7 +66,7 @@ absl::StatusOr<ckpt::PartWriter*> PartSet::Open(int64_t part) {
 
 absl::Status PartSet::Close(int64_t part) {
   std::unique_lock lock(mutex_);
-  ckpt::PartWriter& writer = *writers_[part];
+  ckpt::BlockSink& writer = *writers_[part];
   lock.unlock();
   SS_ASSIGN_OR_RETURN(ckpt::PartReceipt receipt, writer.Close());
   lock.lock();

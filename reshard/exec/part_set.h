@@ -15,8 +15,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ckpt/block_sink.h"
 #include "ckpt/part_receipt.h"
-#include "ckpt/writer.h"
 #include "reshard/exec/copy_files.h"
 
 namespace shardshift::reshard {
@@ -26,16 +26,15 @@ class PartSet {
   // `order`: every part once, as they will be asked for. What is given outlives
   // the set.
   PartSet(const std::vector<TargetPart>& parts, std::vector<int64_t> order,
-          std::string directory, const ckpt::CheckpointId& id,
-          ckpt::Codec codec);
+          OpenSink open);
   ~PartSet();
   PartSet(const PartSet&) = delete;
   PartSet& operator=(const PartSet&) = delete;
 
   // The writer of a part, until it is closed; waits for it. Parts are asked for
   // in order, each as often as wanted. One thread.
-  // Errors: as PartWriter::Create, of this part or one before it.
-  absl::StatusOr<ckpt::PartWriter*> Open(int64_t part);
+  // Errors: as `open`, of this part or one before it.
+  absl::StatusOr<ckpt::BlockSink*> Open(int64_t part);
 
   // Once for each part, after all its blocks; on any thread.
   absl::Status Close(int64_t part);
@@ -48,13 +47,11 @@ class PartSet {
 
   const std::vector<TargetPart>& parts_;
   const std::vector<int64_t> order_;
-  const std::string directory_;
-  const ckpt::CheckpointId& id_;
-  const ckpt::Codec codec_;
+  const OpenSink open_;
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::vector<std::unique_ptr<ckpt::PartWriter>> writers_;  // by part
+  std::vector<std::unique_ptr<ckpt::BlockSink>> writers_;   // by part
   std::vector<std::optional<ckpt::PartReceipt>> receipts_;  // by part
   int64_t num_opened_ = 0;                                  // of order_
   int64_t num_wanted_ = 0;                                  // of order_

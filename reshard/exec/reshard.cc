@@ -146,12 +146,12 @@ class Resharder {
     const auto progress = [this, total_bytes](int64_t done_bytes) {
       options_.progress(done_bytes, total_bytes);
     };
-    SS_ASSIGN_OR_RETURN(
-        CopiedFiles copied,
-        CopyFiles(source_, links.rest.parts, links.rest.tensors, step_dir, id_,
-                  {.memory_bytes = options_.memory_bytes,
-                   .codec = options_.codec,
-                   .progress = progress}));
+    SS_ASSIGN_OR_RETURN(CopiedFiles copied,
+                        CopyFiles(source_, links.rest.parts, links.rest.tensors,
+                                  PartsOfOurs(step_dir, id_, options_.codec),
+                                  {.memory_bytes = options_.memory_bytes,
+                                   .codec = options_.codec,
+                                   .progress = progress}));
     std::move(copied.receipts.begin(), copied.receipts.end(),
               std::back_inserter(share.receipts));
     share.named = std::move(copied.fingerprints);

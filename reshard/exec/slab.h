@@ -14,11 +14,11 @@
 
 #include "absl/status/status.h"
 #include "ckpt/block_reader.h"
+#include "ckpt/block_sink.h"
 #include "ckpt/core/dtype.h"
 #include "ckpt/core/fingerprint.h"
 #include "ckpt/format/table.h"
 #include "ckpt/io/aligned_buffer.h"
-#include "ckpt/writer.h"
 #include "reshard/exec/band.h"
 #include "reshard/exec/buffer_arena.h"
 #include "reshard/exec/copy_files.h"
@@ -27,7 +27,7 @@ namespace shardshift::reshard {
 
 // A block of a target, from its first piece to its last.
 struct OpenTarget {
-  ckpt::PartWriter* writer = nullptr;
+  ckpt::BlockSink* writer = nullptr;
   int64_t fragment = 0;
   int64_t block = 0;
   std::span<std::byte> buffer = {};
@@ -56,8 +56,8 @@ struct TensorState {
   int64_t first_fragment = 0;              // of the source, in its table
   std::vector<TargetFragment> targets;
   BandPlan plan;
-  std::shared_ptr<NamedSum> sum;  // null if the source's table tells it
-  std::vector<ckpt::PartWriter*> writers;  // by target, once they are open
+  std::shared_ptr<NamedSum> sum;          // null if the source's table tells it
+  std::vector<ckpt::BlockSink*> writers;  // by target, once they are open
   // By source and target: the block that the next band goes on with.
   std::vector<std::shared_ptr<OpenSource>> open_sources;
   std::vector<std::shared_ptr<OpenTarget>> open_targets;
@@ -104,7 +104,7 @@ Range PagesAround(const Range& bytes);
 int64_t BytesInSlab(const Band& band, int64_t item_size);
 
 // Both use the default pool. Errors: DataLoss naming file, tensor and offset;
-// as PartWriter.
+// as BlockSink.
 absl::Status ReadSlab(const Slab& slab);
 absl::Status WriteSlab(const Slab& slab, BufferArena& arena);
 

@@ -83,7 +83,8 @@ class CopyFilesTest : public ::testing::Test {
                         ckpt::BeginCheckpoint(Path(name), 5));
     SS_ASSIGN_OR_RETURN(
         CopiedFiles copied,
-        CopyFiles(*source_, job.parts, job.tensors, partial, id, options));
+        CopyFiles(*source_, job.parts, job.tensors,
+                  PartsOfOurs(partial, id, options.codec), options));
     if (fingerprints != nullptr) *fingerprints = copied.fingerprints;
     SS_RETURN_IF_ERROR(
         ckpt::CommitCheckpoint(Path(name), id, copied.receipts, "{}", false));

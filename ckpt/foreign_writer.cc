@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ckpt/foreign_writer.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ckpt/block_io.h"
+#include "ckpt/core/status_macros.h"
+#include "ckpt/part_table.h"
+
+namespace shardshift::ckpt {
+namespace {
+
+absl::Status CheckPlace(const ForeignFile& file, size_t spec,
+                        int64_t num_bytes) {
+  const ForeignPlace& place = file.places[spec];
+  if (place.column_pitch != 0 ||
+      (place.offset_bytes >= 0 &&
+       place.offset_bytes + num_bytes <= file.file_bytes)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      file.name, ": ", num_bytes, " bytes of ", file.specs[spec].tensor,
+      " at byte ", place.offset_bytes, " are outside its ", file.file_bytes));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ForeignWriter>> ForeignWriter::Create(
+    const std::string& directory, const ForeignFile& file,
+    const CheckpointId& id) {
+  SS_ASSIGN_OR_RETURN(PartTable made,
+                      MakePartTable(/*part=*/0, id, file.specs, Codec::kNone));
+  for (size_t i = 0; i < file.specs.size(); ++i) {
+    Fragment& fragment = made.table.fragments[made.index[i]];
+    const int64_t num_bytes = FragmentBytes(made.table, fragment);
+    SS_RETURN_IF_ERROR(CheckPlace(file, i, num_bytes));
+    PlaceForeign(file.places[i], num_bytes, fragment);
+  }
+  SS_ASSIGN_OR_RETURN(File out, File::Create(JoinPath(directory, file.name)));
+  SS_RETURN_IF_ERROR(out.Allocate(file.file_bytes));
+  for (const FixedBytes& fixed : file.fixed) {
+    SS_RETURN_IF_ERROR(
+        out.WriteAt(fixed.offset_bytes, std::as_bytes(std::span(fixed.bytes))));
+  }
+  return std::unique_ptr<ForeignWriter>(new ForeignWriter(
+      std::move(out), std::move(made.table), std::move(made.index)));
+}
+
+absl::Status ForeignWriter::WriteBlock(int64_t fragment, int64_t block,
+                                       std::span<const std::byte> bytes) {
+  SS_RETURN_IF_ERROR(CheckBlockSize(fragment, block, bytes));
+  SS_RETURN_IF_ERROR(WriteAt(Target(fragment), block, 0, bytes));
+  BoxFingerprint fingerprint = StartFingerprint(fragment, block);
+  fingerprint.Update(bytes);
+  return Record(fragment, block, Checksum64(bytes), fingerprint.fingerprint());
+}
+
+absl::Status ForeignWriter::WriteAt(const Fragment& fragment, int64_t block,
+                                    int64_t begin,
+                                    std::span<const std::byte> bytes) {
+  const int64_t offset = fragment.blocks[block].offset_bytes;
+  if (fragment.column_pitch == 0) return file_.WriteAt(offset + begin, bytes);
+  const int64_t item_size = ItemSize(table_.tensors[fragment.tensor].dtype);
+  return ForEachColumnRun(
+      fragment, (block * kBlockBytes + begin) / item_size,
+      std::ssize(bytes) / item_size, [&](const ColumnRun& run) -> absl::Status {
+        std::vector<std::byte> column(run.count * item_size);
+        for (int64_t r = 0; r < run.count; ++r) {
+          std::memcpy(column.data() + r * item_size,
+                      bytes.data() + (run.first + r * run.stride) * item_size,
+                      item_size);
+        }
+        return file_.WriteAt(offset + run.place * item_size, column);
+      });
+}
+
+absl::StatusOr<PartReceipt> ForeignWriter::Close() {
+  const std::lock_guard lock(mutex_);
+  SS_RETURN_IF_ERROR(CheckComplete(file_.path()));
+  SS_RETURN_IF_ERROR(file_.Sync());
+  SS_ASSIGN_OR_RETURN(const int64_t file_bytes, file_.Size());
+  return PartReceipt{{0, file_bytes, {}}, std::move(table_)};
+}
+
+}  // namespace shardshift::ckpt

@@ -1,0 +1,65 @@
+// Writes a file that is not ours: what is not payload is known beforehand.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_CKPT_FOREIGN_WRITER_H_
+#define SHARDSHIFT_CKPT_FOREIGN_WRITER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ckpt/block_sink.h"
+#include "ckpt/foreign_files.h"
+#include "ckpt/format/table.h"
+#include "ckpt/io/file.h"
+
+namespace shardshift::ckpt {
+
+// Bytes of a file that do not depend on the payload.
+struct FixedBytes {
+  int64_t offset_bytes = 0;
+  std::string bytes;
+};
+
+struct ForeignFile {
+  std::string name;  // within its directory
+  int64_t file_bytes = 0;
+  std::vector<FixedBytes> fixed;
+  std::vector<FragmentSpec> specs;
+  std::vector<ForeignPlace> places;  // of the specs; `file` is not looked at
+};
+
+// What neither a fragment nor fixed bytes cover is zero.
+class ForeignWriter : public BlockSink {
+ public:
+  // Creates DIR/NAME with what is fixed.
+  // Errors: InvalidArgument for specs that contradict each other, or are
+  // outside the file; AlreadyExists; as File.
+  static absl::StatusOr<std::unique_ptr<ForeignWriter>> Create(
+      const std::string& directory, const ForeignFile& file,
+      const CheckpointId& id);
+
+  absl::Status WriteBlock(int64_t fragment, int64_t block,
+                          std::span<const std::byte> bytes) override;
+
+  // Its receipt has the fingerprints of what was written.
+  absl::StatusOr<PartReceipt> Close() override;
+
+ private:
+  ForeignWriter(File file, Table table, std::vector<int64_t> table_index)
+      : BlockSink(std::move(table), std::move(table_index)),
+        file_(std::move(file)) {}
+
+  absl::Status WriteAt(const Fragment& fragment, int64_t block, int64_t begin,
+                       std::span<const std::byte> bytes) override;
+
+  File file_;
+};
+
+}  // namespace shardshift::ckpt
+
+#endif  // SHARDSHIFT_CKPT_FOREIGN_WRITER_H_
