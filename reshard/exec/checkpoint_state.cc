@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reshard/exec/checkpoint_state.h"
 
+#include <utility>
+
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
@@ -86,11 +88,28 @@ absl::Status CheckJsonDepth(absl::string_view text) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<CheckpointState> ReadState(const ckpt::Reader& reader) {
+absl::StatusOr<CheckpointState> ReadTexts(const ckpt::Reader& reader) {
   const auto read = [&reader]() -> absl::StatusOr<CheckpointState> {
     CheckpointState result;
     SS_ASSIGN_OR_RETURN(result.state, ParseObject(reader.state(), "state"));
     SS_ASSIGN_OR_RETURN(result.record, ParseObject(reader.record(), "record"));
+    return result;
+  };
+  absl::StatusOr<CheckpointState> result = read();
+  if (!result.ok()) return Annotate(result.status(), reader.directory());
+  return result;
+}
+
+absl::StatusOr<CheckpointState> ReadState(const ckpt::Reader& reader) {
+  SS_ASSIGN_OR_RETURN(CheckpointState texts, ReadTexts(reader));
+  if (texts.state.contains("generic")) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(reader.directory(),
+                     " was made with --generic: it has no model, and only "
+                     "`reshard --generic` takes it"));
+  }
+  const auto read = [&]() -> absl::StatusOr<CheckpointState> {
+    CheckpointState result = std::move(texts);
     SS_ASSIGN_OR_RETURN(result.model,
                         ModelFromJson(Member(result.state, "model")));
     SS_RETURN_IF_ERROR(CheckNumTensors(reader, result.model));

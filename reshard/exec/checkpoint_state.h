@@ -35,6 +35,10 @@ inline constexpr int kMaxJsonDepth = 100;
 // Errors: InvalidArgument if brackets of `text` nest deeper.
 absl::Status CheckJsonDepth(absl::string_view text);
 
+// Both texts, and nothing of what they say.
+// Errors: DataLoss for what is no JSON object.
+absl::StatusOr<CheckpointState> ReadTexts(const ckpt::Reader& reader);
+
 // Takes memory for no more than the checkpoint holds, whatever its texts say.
 // Errors: DataLoss naming the key that is missing or wrong, or a layout that
 // the model cannot have; FailedPrecondition for a model of more tensors than

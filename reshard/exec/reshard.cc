@@ -14,6 +14,7 @@
 #include "ckpt/writer.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/exec/copy_files.h"
+#include "reshard/exec/generic_plan.h"
 #include "reshard/exec/part_links.h"
 #include "reshard/exec/partial_run.h"
 #include "reshard/exec/proof.h"
@@ -30,6 +31,12 @@ struct Job {
 absl::StatusOr<Job> MakeJob(const ckpt::Reader& source, const Layout& layout,
                             const ReshardOptions& options) {
   Job job;
+  if (options.generic) {
+    SS_ASSIGN_OR_RETURN(job.state, ReadTexts(source));
+    SS_ASSIGN_OR_RETURN(
+        job.plan, PlanGenericCopy(source, layout.data, options.choice));
+    return job;
+  }
   SS_ASSIGN_OR_RETURN(job.state, ReadState(source));
   SS_RETURN_IF_ERROR(Validate(job.state.model, layout));
   SS_ASSIGN_OR_RETURN(

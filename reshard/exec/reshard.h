@@ -21,6 +21,8 @@ namespace shardshift::reshard {
 
 struct ReshardOptions {
   CopyChoice choice = {};
+  // No model: every tensor is copied as it is, over the layout's data ranks.
+  bool generic = false;
   // Of what is under way; tables, and blocks of a codec, come on top.
   int64_t memory_bytes = int64_t{64} << 20;
   ckpt::Codec codec = ckpt::Codec::kNone;  // of the copy

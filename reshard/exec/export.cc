@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reshard/exec/export.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ckpt/core/status_macros.h"
+#include "ckpt/format/table_builder.h"
+#include "ckpt/io/file.h"
+#include "reshard/exec/copy_files.h"
+#include "reshard/exec/copy_plan.h"
+#include "reshard/exec/partial_run.h"
+#include "reshard/exec/proof.h"
+
+namespace shardshift::reshard {
+namespace {
+
+using TensorKey = std::pair<std::string, std::string>;  // name, role
+
+// A file is a part; of a tensor the fragments follow each other.
+absl::StatusOr<CopyPlan> PlanOf(const ExportPlan& plan) {
+  std::map<TensorKey, TensorCopy> copies;
+  for (const ExportedTensor& tensor : plan.tensors) {
+    copies[{tensor.name, tensor.role}].source = tensor.source;
+  }
+  CopyPlan result;
+  for (int64_t f = 0; f < std::ssize(plan.files); ++f) {
+    const std::vector<ckpt::FragmentSpec>& specs = plan.files[f].specs;
+    result.parts.push_back({f, specs});
+    for (int64_t s = 0; s < std::ssize(specs); ++s) {
+      const auto copy = copies.find({specs[s].tensor, specs[s].role});
+      if (copy == copies.end()) {
+        return absl::FailedPreconditionError(
+            absl::StrCat(plan.files[f].name, " wants ", specs[s].tensor, " (",
+                         specs[s].role, "), which the source does not have"));
+      }
+      copy->second.targets.push_back({f, s});
+    }
+  }
+  for (const ExportedTensor& tensor : plan.tensors) {
+    result.tensors.push_back(std::move(copies[{tensor.name, tensor.role}]));
+  }
+  return result;
+}
+
+// What was written, as one table.
+absl::StatusOr<ckpt::Table> TableOf(std::vector<ckpt::PartReceipt> receipts) {
+  ckpt::TableBuilder builder;
+  for (ckpt::PartReceipt& receipt : receipts) {
+    for (ckpt::Fragment& fragment : receipt.table.fragments) {
+      const ckpt::Tensor& tensor = receipt.table.tensors[fragment.tensor];
+      SS_RETURN_IF_ERROR(builder.Add(tensor, std::move(fragment)));
+    }
+  }
+  return builder.Build().first;
+}
+
+}  // namespace
+
+absl::StatusOr<ReshardReport> ExportCheckpoint(const ckpt::Reader& source,
+                                               const std::string& destination,
+                                               const ExportPlan& plan,
+                                               const ReshardOptions& options) {
+  SS_ASSIGN_OR_RETURN(const CopyPlan copies, PlanOf(plan));
+  SS_ASSIGN_OR_RETURN(PartialRun run, PartialRun::Create(source, destination));
+  const ckpt::CheckpointId id = {source.step(), "{}"};
+  const int64_t total_bytes = PayloadBytes(copies);
+  const auto progress = [&](int64_t done_bytes) {
+    options.progress(done_bytes, total_bytes);
+  };
+  SS_ASSIGN_OR_RETURN(
+      CopiedFiles copied,
+      CopyFiles(
+          source, copies.parts, copies.tensors,
+          [&](const TargetPart& part) {
+            return ckpt::ForeignWriter::Create(run.path(),
+                                               plan.files[part.number], id);
+          },
+          {.memory_bytes = options.memory_bytes, .progress = progress}));
+  for (const TextFile& text : plan.texts) {
+    SS_RETURN_IF_ERROR(
+        ckpt::ReplaceFile(ckpt::JoinPath(run.path(), text.name), text.text));
+  }
+  ReshardReport report;
+  report.step = source.step();
+  report.tensors = std::ssize(copies.tensors);
+  report.payload_bytes = total_bytes;
+  report.parts = std::ssize(copies.parts);
+  report.converted = Converts(source, copies);
+  if (run.replaced_leftover()) report.replaced_leftover = run.path();
+  SS_ASSIGN_OR_RETURN(const ckpt::Table written,
+                      TableOf(std::move(copied.receipts)));
+  SS_RETURN_IF_ERROR(ckpt::CheckCovers(written));
+  const std::vector<ExpectedTensor> expected =
+      ExpectedTensors(source, copies, copied.fingerprints);
+  report.root_before = RootFingerprintOf(expected);
+  report.root_after = ckpt::RootFingerprintOf(written);
+  report.proof = Compare(expected, written);
+  if (report.proof.ok()) SS_RETURN_IF_ERROR(run.Publish());
+  return report;
+}
+
+}  // namespace shardshift::reshard

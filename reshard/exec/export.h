@@ -1,0 +1,46 @@
+// Writes a checkpoint into files of another format: files to files, in fixed
+// memory, with proof. The format says beforehand where everything lies.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_RESHARD_EXEC_EXPORT_H_
+#define SHARDSHIFT_RESHARD_EXEC_EXPORT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ckpt/foreign_writer.h"
+#include "ckpt/reader.h"
+#include "reshard/exec/reshard.h"
+
+namespace shardshift::reshard {
+
+struct TextFile {
+  std::string name;
+  std::string text;
+};
+
+// A tensor of the source under the name and role of the export.
+struct ExportedTensor {
+  int64_t source = 0;  // index into the tensors of the source's table
+  std::string name;    // as in FragmentSpec
+  std::string role;
+};
+
+struct ExportPlan {
+  std::vector<ckpt::ForeignFile> files;
+  std::vector<TextFile> texts;
+  std::vector<ExportedTensor> tensors;  // all that the files' specs name
+};
+
+// Writes the directory `destination`, as ReshardCheckpoint does. Of the options
+// memory and progress count. Of the report `from` and `to` are not set.
+// Errors: as ReshardCheckpoint; FailedPrecondition for a tensor that the plan
+// does not place as a whole.
+absl::StatusOr<ReshardReport> ExportCheckpoint(const ckpt::Reader& source,
+                                               const std::string& destination,
+                                               const ExportPlan& plan,
+                                               const ReshardOptions& options);
+
+}  // namespace shardshift::reshard
+
+#endif  // SHARDSHIFT_RESHARD_EXEC_EXPORT_H_

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reshard/formats/format.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "ckpt/core/status_macros.h"
+#include "ckpt/io/file.h"
+#include "ckpt/run_dir.h"
+
+namespace shardshift::reshard {
+namespace {
+
+constexpr std::array<FormatInfo, 7> kFormats = {{
+    {Format::kNative, "native", "HDF5 parts and an index, of any layout", true,
+     true, true, true},
+    {Format::kSafetensors, "safetensors", "a Hugging Face folder", true, true,
+     true, true},
+    {Format::kDcp, "dcp", "PyTorch distributed checkpoint", false, false, false,
+     false},
+    {Format::kTorchDist, "torch_dist", "Megatron-Core distributed checkpoint",
+     false, false, false, false},
+    {Format::kMegatron, "megatron", "Megatron legacy files, mp_rank_*", false,
+     false, false, false},
+    {Format::kDeepSpeed, "deepspeed", "DeepSpeed ZeRO", false, false, false,
+     false},
+    {Format::kUniversal, "universal", "DeepSpeed universal checkpoint", false,
+     false, false, false},
+}};
+
+bool IsSafetensorsName(absl::string_view name) {
+  return absl::EndsWith(name, ".safetensors") ||
+         absl::EndsWith(name, ".safetensors.index.json");
+}
+
+// By the names of what lies in a directory.
+std::optional<Format> FormatOfNames(const std::vector<std::string>& names) {
+  const auto has = [&names](absl::string_view name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  const auto any = [&names](auto&& is_such) {
+    return std::any_of(names.begin(), names.end(), is_such);
+  };
+  if (has(ckpt::kIndexFileName) || any([](const std::string& name) {
+        return ckpt::ParseStepName(name).has_value();
+      })) {
+    return Format::kNative;
+  }
+  if (has(".metadata")) {
+    return has("metadata.json") ? Format::kTorchDist : Format::kDcp;
+  }
+  if (has("latest_universal")) return Format::kUniversal;
+  if (any([](const std::string& name) {
+        return absl::StartsWith(name, "zero_pp_rank_") ||
+               absl::EndsWith(name, "_model_states.pt");
+      })) {
+    return Format::kDeepSpeed;
+  }
+  if (any([](const std::string& name) {
+        return absl::StartsWith(name, "mp_rank_");
+      })) {
+    return Format::kMegatron;
+  }
+  if (any(IsSafetensorsName)) return Format::kSafetensors;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::span<const FormatInfo> Formats() { return kFormats; }
+
+absl::StatusOr<Format> ParseFormat(absl::string_view name) {
+  for (const FormatInfo& info : kFormats) {
+    if (info.name == name) return info.format;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", name, "\" is no format; there are ",
+      absl::StrJoin(kFormats, ", ",
+                    [](std::string* out, const FormatInfo& info) {
+                      absl::StrAppend(out, info.name);
+                    })));
+}
+
+absl::StatusOr<std::optional<Format>> DetectFormat(const std::string& path) {
+  SS_ASSIGN_OR_RETURN(const bool exists, ckpt::Exists(path));
+  if (!exists) {
+    return absl::NotFoundError(absl::StrCat(path, " does not exist"));
+  }
+  SS_ASSIGN_OR_RETURN(const bool is_directory,
+                      ckpt::Exists(ckpt::JoinPath(path, ".")));
+  if (!is_directory) {
+    return IsSafetensorsName(path) ? std::optional(Format::kSafetensors)
+                                   : std::nullopt;
+  }
+  SS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                      ckpt::ListDirectory(path));
+  std::optional<Format> found = FormatOfNames(names);
+  // A root names its newest iteration.
+  for (const std::string& name : names) {
+    if (found.has_value()) break;
+    if (!absl::StartsWith(name, "iter_") && name != "release" &&
+        !absl::StartsWith(name, "global_step")) {
+      continue;
+    }
+    const absl::StatusOr<std::vector<std::string>> inner =
+        ckpt::ListDirectory(ckpt::JoinPath(path, name));
+    if (inner.ok()) found = FormatOfNames(*inner);
+  }
+  return found;
+}
+
+}  // namespace shardshift::reshard

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reshard/formats/source_tensors.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ckpt/core/status_macros.h"
+
+namespace shardshift::reshard {
+namespace {
+
+// Adds the part of a piece that lies in one chunk.
+class ChunkAdder {
+ public:
+  ChunkAdder(const SourceTensor& source, const SourceChunk& chunk,
+             const LogicalTensor& tensor, const std::string& role,
+             ckpt::ForeignFilesBuilder& builder)
+      : chunk_(chunk),
+        item_size_(ckpt::ItemSize(source.dtype)),
+        tensor_{tensor.name, role, source.dtype, tensor.shape},
+        builder_(builder) {}
+
+  // `stored`, a box of the stored tensor, is box `logical` of the logical one,
+  // of the same extents but for leading ones.
+  absl::Status Add(const ckpt::Box& stored, const ckpt::Box& logical) {
+    const std::optional<ckpt::Box> common =
+        ckpt::Intersect(stored, chunk_.box);
+    if (!common.has_value()) return absl::OkStatus();
+    const size_t leading = stored.extent.size() - logical.extent.size();
+    ckpt::Box box = logical;
+    for (size_t d = 0; d < box.extent.size(); ++d) {
+      box.start[d] += common->start[leading + d] - stored.start[leading + d];
+      box.extent[d] = common->extent[leading + d];
+    }
+    return AddRuns(*common, box);
+  }
+
+ private:
+  // Boxes that are no run of the chunk's image go row by row.
+  absl::Status AddRuns(const ckpt::Box& stored, const ckpt::Box& logical) {
+    const auto [first, last] = ckpt::RowMajorBounds(chunk_.box, stored);
+    if (last - first + 1 == ckpt::NumElements(stored)) {
+      return builder_.Add(
+          tensor_, logical,
+          {chunk_.file, chunk_.offset_bytes + first * item_size_, 0});
+    }
+    size_t dim = 0;
+    while (stored.extent[dim] == 1) ++dim;
+    const size_t leading = stored.extent.size() - logical.extent.size();
+    for (int64_t i = 0; i < stored.extent[dim]; ++i) {
+      ckpt::Box row = stored;
+      ckpt::Box logical_row = logical;
+      row.start[dim] += i;
+      row.extent[dim] = 1;
+      logical_row.start[dim - leading] += i;
+      logical_row.extent[dim - leading] = 1;
+      SS_RETURN_IF_ERROR(AddRuns(row, logical_row));
+    }
+    return absl::OkStatus();
+  }
+
+  const SourceChunk& chunk_;
+  const int64_t item_size_;
+  const ckpt::Tensor tensor_;
+  ckpt::ForeignFilesBuilder& builder_;
+};
+
+}  // namespace
+
+ckpt::ForeignPlace PlaceInFile(const StoredTensor& stored, const Piece& piece,
+                               int64_t item_size) {
+  if (!stored.transposed) return {0, piece.offset * item_size, 0};
+  // Rows of the image are columns of the file.
+  const int64_t row = piece.offset / ImageShape(stored)[1];
+  return {0, row * item_size, ImageShape(stored)[0]};
+}
+
+void AddFiles(const SourceTensors& source, ckpt::ForeignFilesBuilder& builder) {
+  for (const SourceFile& file : source.files) {
+    builder.AddFile(file.path, file.num_bytes);
+  }
+}
+
+absl::Status AddPieces(const StoredTensor& stored, const SourceTensor& source,
+                       const std::vector<LogicalTensor>& tensors,
+                       const std::string& role,
+                       ckpt::ForeignFilesBuilder& builder) {
+  if (stored.transposed && source.chunks.size() != 1) {
+    return absl::UnimplementedError(
+        absl::StrCat(source.key, " is stored transposed and in ",
+                     source.chunks.size(), " chunks, expected one"));
+  }
+  const ckpt::Box whole = ckpt::WholeBox(stored.shape);
+  for (const Piece& piece : stored.pieces) {
+    const LogicalTensor& tensor = tensors[piece.tensor];
+    if (stored.transposed) {
+      const SourceChunk& chunk = source.chunks.front();
+      const ckpt::ForeignPlace in_image =
+          PlaceInFile(stored, piece, ckpt::ItemSize(source.dtype));
+      SS_RETURN_IF_ERROR(builder.Add(
+          {tensor.name, role, source.dtype, tensor.shape}, piece.box,
+          {chunk.file, chunk.offset_bytes + in_image.offset_bytes,
+           in_image.column_pitch}));
+      continue;
+    }
+    const int64_t end = piece.offset + ckpt::NumElements(piece.box);
+    const std::vector<ckpt::Box> boxes =
+        ckpt::RowMajorRange(whole, piece.offset, end);
+    if (boxes.size() != 1) {
+      return absl::InternalError(
+          absl::StrCat(stored.name, ": a piece is no box of it"));
+    }
+    for (const SourceChunk& chunk : source.chunks) {
+      SS_RETURN_IF_ERROR(ChunkAdder(source, chunk, tensor, role, builder)
+                             .Add(boxes[0], piece.box));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace shardshift::reshard
