@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/run_dir.h"
-#include "reshard/exec/checkpoint_state.h"
+#include "reshard/layout/json_text.h"
 
 namespace shardshift {
 

@@ -67,27 +67,6 @@ absl::Status Refuse(const ckpt::Reader& reader, const ckpt::Tensor& tensor,
 
 }  // namespace
 
-absl::Status CheckJsonDepth(absl::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '"') {
-      in_string = !in_string;
-    } else if (in_string) {
-      if (c == '\\') ++i;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxJsonDepth) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "JSON nests deeper than ", kMaxJsonDepth, " at byte ", i));
-      }
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<CheckpointState> ReadTexts(const ckpt::Reader& reader) {
   const auto read = [&reader]() -> absl::StatusOr<CheckpointState> {
     CheckpointState result;

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "ckpt/reader.h"
 #include "reshard/layout/content.h"
+#include "reshard/layout/json_text.h"
 #include "reshard/layout/layout.h"
 #include "reshard/layout/model_config.h"
 #include "reshard/layout/parameters.h"
@@ -27,13 +28,6 @@ struct CheckpointState {
   // Of the writer; unknown if the index was made anew from the parts.
   std::optional<Layout> layout;
 };
-
-// What follows JSON by calls, and indents it, wants it no deeper than a state
-// is: far less would overflow a stack or fill a memory.
-inline constexpr int kMaxJsonDepth = 100;
-
-// Errors: InvalidArgument if brackets of `text` nest deeper.
-absl::Status CheckJsonDepth(absl::string_view text);
 
 // Both texts, and nothing of what they say.
 // Errors: DataLoss for what is no JSON object.

@@ -44,20 +44,6 @@ class ReshardTest : public ::testing::Test {
   std::unique_ptr<ckpt::Reader> source_;
 };
 
-TEST(CheckJsonDepth, CountsBracketsOutsideOfStrings) {
-  const auto nested = [](int depth) {
-    return absl::StrCat(std::string(depth, '['), std::string(depth, ']'));
-  };
-  EXPECT_OK(CheckJsonDepth(nested(kMaxJsonDepth)));
-  EXPECT_THAT(CheckJsonDepth(nested(kMaxJsonDepth + 1)),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr(std::to_string(kMaxJsonDepth))));
-  EXPECT_OK(CheckJsonDepth(absl::StrCat("\"", nested(1000), R"(\" [[[" [1])")));
-  std::string many = "[";
-  for (int i = 0; i < 1000; ++i) many += "{},";
-  EXPECT_OK(CheckJsonDepth(many + "1]"));
-}
-
 TEST_F(ReshardTest, ReportsWhatItDid) {
   ASSERT_OK_AND_ASSIGN(const ReshardReport report, Run("out"));
   int64_t elements = 0;
