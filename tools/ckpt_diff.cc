@@ -209,9 +209,9 @@ void PrintJson(const Differences& found) {
 
 absl::StatusOr<int> Diff(const DiffFlags& flags) {
   SS_ASSIGN_OR_RETURN(const std::shared_ptr<const ckpt::Reader> a,
-                      OpenCheckpoint(flags.a));
+                      OpenCheckpoint(flags.a, /*fingerprints=*/true));
   SS_ASSIGN_OR_RETURN(const std::shared_ptr<const ckpt::Reader> b,
-                      OpenCheckpoint(flags.b));
+                      OpenCheckpoint(flags.b, /*fingerprints=*/true));
   Differences found;
   const std::vector<Pair> unequal =
       CompareIndexes(a->table(), b->table(), found);

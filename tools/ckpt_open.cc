@@ -8,17 +8,27 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "ckpt/core/status_macros.h"
-#include "ckpt/run_dir.h"
+#include "reshard/formats/open_source.h"
 #include "reshard/layout/json_text.h"
 
 namespace shardshift {
 
 absl::StatusOr<std::shared_ptr<const ckpt::Reader>> OpenCheckpoint(
-    const std::string& path) {
-  SS_ASSIGN_OR_RETURN(ckpt::ResolvedCheckpoint found,
-                      ckpt::ResolveCheckpoint(path));
-  if (!found.note.empty()) std::cerr << "note: " << found.note << std::endl;
-  return std::move(found.reader);
+    const std::string& path, bool fingerprints) {
+  reshard::OpenOptions options;
+  options.fingerprints = fingerprints;
+  absl::StatusOr<reshard::OpenedSource> source =
+      reshard::OpenSource(path, options);
+  if (absl::IsFailedPrecondition(source.status()) &&
+      source.status().message().find("--generic") != absl::string_view::npos) {
+    options.generic = true;
+    source = reshard::OpenSource(path, options);
+  }
+  SS_RETURN_IF_ERROR(source.status());
+  for (const std::string& note : source->notes) {
+    std::cerr << "note: " << note << std::endl;
+  }
+  return std::move(source->reader);
 }
 
 absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view what) {

@@ -18,10 +18,12 @@ namespace shardshift {
 // Keeps the order in which keys were added.
 using Json = nlohmann::ordered_json;
 
-// Opens a step directory, or the newest step of a run directory that opens;
-// a line on stderr says so if that is not the newest.
+// Opens a step directory, or the newest step of a run directory that opens (a
+// line on stderr says so if that is not the newest), or a checkpoint of another
+// format: as a model's if it is known, else its tensors under their own names.
+// With `fingerprints` all of such a one is read for them.
 absl::StatusOr<std::shared_ptr<const ckpt::Reader>> OpenCheckpoint(
-    const std::string& path);
+    const std::string& path, bool fingerprints = false);
 
 // The state or record of a checkpoint; null if it is empty.
 // Errors: DataLoss if `text` is not JSON; as CheckJsonDepth. `what` names it.

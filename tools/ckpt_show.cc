@@ -76,7 +76,7 @@ void PrintJson(const ckpt::Reader& reader, const Json& state,
 
 absl::StatusOr<int> Show(const ShowFlags& flags) {
   SS_ASSIGN_OR_RETURN(const std::shared_ptr<const ckpt::Reader> reader,
-                      OpenCheckpoint(flags.checkpoint));
+                      OpenCheckpoint(flags.checkpoint, /*fingerprints=*/true));
   SS_ASSIGN_OR_RETURN(
       const Json state,
       ParseJson(reader->state(), absl::StrCat(reader->directory(), ": state")));

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -17,10 +18,13 @@
 #include "ckpt/core/dtype.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/reader.h"
-#include "ckpt/run_dir.h"
 #include "reshard/exec/copy_plan.h"
+#include "reshard/exec/export.h"
 #include "reshard/exec/processes.h"
 #include "reshard/exec/reshard.h"
+#include "reshard/formats/format.h"
+#include "reshard/formats/open_source.h"
+#include "reshard/formats/plan_export.h"
 #include "tools/cli.h"
 #include "tools/mpi_processes.h"
 #include "tools/picture.h"
@@ -28,6 +32,7 @@
 #include "tools/progress_bar.h"
 #include "tools/reshard_dry_run.h"
 #include "tools/reshard_explain.h"
+#include "tools/reshard_formats.h"
 #include "tools/run_flags.h"
 
 namespace shardshift {
@@ -41,6 +46,10 @@ constexpr int64_t kMemoryBesidesBands = int64_t{64} << 20;
 struct ReshardFlags {
   std::string source;
   std::string destination;
+  std::string from;
+  std::string to = "native";
+  bool generic = false;
+  std::string max_shard_size = "50GB";
   LayoutFlags layout;
   reshard::CopyChoice choice;
   std::string dtype;
@@ -62,12 +71,36 @@ const char* Verdict(const reshard::ReshardReport& report) {
                           : "every value is equal, bit for bit";
 }
 
+// What the source or the copy is: a layout, or a format that has none.
+nlohmann::json JsonOf(reshard::Format format,
+                      const std::optional<reshard::Layout>& layout) {
+  if (format == reshard::Format::kNative) return reshard::ToJson(layout);
+  return std::string(reshard::InfoOf(format).name);
+}
+
+std::string TextOf(reshard::Format format,
+                   const std::optional<reshard::Layout>& layout) {
+  if (format == reshard::Format::kNative) return reshard::ToString(layout);
+  return std::string(reshard::InfoOf(format).name);
+}
+
+// By the reader of the source, then by the writer of the copy.
+std::vector<std::string> LeftOut(const reshard::ReshardReport& report,
+                                 const reshard::OpenedSource& source) {
+  std::vector<std::string> left_out = source.left_out;
+  left_out.insert(left_out.end(), report.left_out.begin(),
+                  report.left_out.end());
+  return left_out;
+}
+
 void PrintReport(const reshard::ReshardReport& report, double seconds,
-                 const ReshardFlags& flags) {
+                 const ReshardFlags& flags, const reshard::OpenedSource& source,
+                 reshard::Format to) {
   if (flags.json) {
     std::cout << nlohmann::json{{"step", report.step},
-                                {"from", reshard::ToJson(report.from)},
-                                {"to", reshard::ToJson(report.to)},
+                                {"from", JsonOf(source.format, report.from)},
+                                {"to", JsonOf(to, report.to)},
+                                {"left_out", LeftOut(report, source)},
                                 {"tensors", report.tensors},
                                 {"bytes", report.payload_bytes},
                                 {"parts", report.parts},
@@ -84,11 +117,13 @@ void PrintReport(const reshard::ReshardReport& report, double seconds,
     return;
   }
   std::cout << absl::StreamFormat(
-      "step %d: %s -> %s\n%d tensors, %d bytes, %d part files in %s, %.2f s "
+      "step %d: %s -> %s\n%d tensors, %d bytes, %d %s in %s, %.2f s "
       "(%.0f MB/s)%s\n",
-      report.step, reshard::ToString(report.from), reshard::ToString(report.to),
-      report.tensors, report.payload_bytes, report.parts, flags.destination,
-      seconds, static_cast<double>(report.payload_bytes) / 1e6 / seconds,
+      report.step, TextOf(source.format, report.from), TextOf(to, report.to),
+      report.tensors, report.payload_bytes, report.parts,
+      to == reshard::Format::kNative ? "part files" : "files",
+      flags.destination, seconds,
+      static_cast<double>(report.payload_bytes) / 1e6 / seconds,
       report.linked_parts == 0
           ? ""
           : absl::StrCat("; ", report.linked_parts,
@@ -97,6 +132,9 @@ void PrintReport(const reshard::ReshardReport& report, double seconds,
   std::cout << absl::StreamFormat("fingerprint %s before, %s after: %s\n",
                                   ToString(report.root_before),
                                   ToString(report.root_after), Verdict(report));
+  for (const std::string& what : LeftOut(report, source)) {
+    std::cout << "left out: " << what << "\n";
+  }
 }
 
 // As many as the system allows: a part that is being written takes two, and all
@@ -132,6 +170,7 @@ absl::Status PrintDryRun(const ReshardFlags& flags, const ckpt::Reader& source,
   SS_ASSIGN_OR_RETURN(const reshard::DryRunReport report,
                       reshard::DryRun(source, ApplyLayout(flags.layout, {}),
                                       {.choice = choice,
+                                       .generic = flags.generic,
                                        .memory_bytes = MemoryOfBands(flags),
                                        .codec = flags.codec}));
   const ckpt::Table& table = source.table();
@@ -142,7 +181,21 @@ absl::Status PrintDryRun(const ReshardFlags& flags, const ckpt::Reader& source,
   return absl::OkStatus();
 }
 
-absl::Status Reshard(const ReshardFlags& flags, const ckpt::Reader& source,
+absl::StatusOr<reshard::ReshardReport> Export(
+    const ReshardFlags& flags, const reshard::OpenedSource& source,
+    reshard::Format to, const reshard::ReshardOptions& options) {
+  SS_ASSIGN_OR_RETURN(
+      const reshard::ExportPlan plan,
+      reshard::PlanExport(source, to,
+                          {.choice = options.choice,
+                           .generic = flags.generic,
+                           .max_shard_size = flags.max_shard_size}));
+  return reshard::ExportCheckpoint(*source.reader, flags.destination, plan,
+                                   options);
+}
+
+absl::Status Reshard(const ReshardFlags& flags,
+                     const reshard::OpenedSource& source, reshard::Format to,
                      const reshard::CopyChoice& choice,
                      reshard::Processes& processes) {
   const bool is_first = processes.rank() == 0;
@@ -152,13 +205,17 @@ absl::Status Reshard(const ReshardFlags& flags, const ckpt::Reader& source,
     const auto show = [&bar, is_first](int64_t done, int64_t total) {
       if (is_first) bar.Show(done, total);
     };
-    return reshard::ReshardCheckpoint(source, flags.destination,
-                                      ApplyLayout(flags.layout, {}),
-                                      {.choice = choice,
-                                       .memory_bytes = MemoryOfBands(flags),
-                                       .codec = flags.codec,
-                                       .progress = show},
-                                      processes);
+    const reshard::ReshardOptions options = {
+        .choice = choice,
+        .generic = flags.generic,
+        .memory_bytes = MemoryOfBands(flags),
+        .codec = flags.codec,
+        .progress = show};
+    return to == reshard::Format::kNative
+               ? reshard::ReshardCheckpoint(*source.reader, flags.destination,
+                                            ApplyLayout(flags.layout, {}),
+                                            options, processes)
+               : Export(flags, source, to, options);
   }();
   SS_RETURN_IF_ERROR(report.status());
   if (!is_first) return absl::OkStatus();
@@ -166,33 +223,81 @@ absl::Status Reshard(const ReshardFlags& flags, const ckpt::Reader& source,
     std::cerr << "replaced " << report->replaced_leftover
               << ", left by an earlier reshard" << std::endl;
   }
-  PrintReport(*report, absl::ToDoubleSeconds(absl::Now() - begin), flags);
+  PrintReport(*report, absl::ToDoubleSeconds(absl::Now() - begin), flags,
+              source, to);
   return report->proof;
 }
 
-void PrintNotes(const ckpt::ResolvedCheckpoint& found) {
-  if (!found.note.empty()) std::cerr << found.note << std::endl;
-  if (found.reader->has_parts()) return;
-  std::cerr << "note: " << found.step_dir
+void PrintNotes(const reshard::OpenedSource& source) {
+  for (const std::string& note : source.notes) std::cerr << note << std::endl;
+  if (source.reader->has_parts()) return;
+  std::cerr << "note: " << source.reader->directory()
             << " is an index alone, its parts are missing: this can be "
                "planned, not done"
             << std::endl;
 }
 
+absl::StatusOr<reshard::OpenOptions> OpenOptionsOf(const ReshardFlags& flags) {
+  reshard::OpenOptions options;
+  options.generic = flags.generic;
+  if (flags.dry_run) options.parts = ckpt::PartFiles::kAllOrNone;
+  if (flags.from.empty()) return options;
+  absl::StatusOr<reshard::Format> from = reshard::ParseFormat(flags.from);
+  if (!from.ok()) return Annotate(from.status(), "--from");
+  options.from = *from;
+  return options;
+}
+
+// Flags that mean nothing together.
+absl::Status CheckFlags(const ReshardFlags& flags, reshard::Format to,
+                        const reshard::Processes& processes) {
+  const reshard::Layout layout = ApplyLayout(flags.layout, {});
+  const bool has_layout = layout != reshard::Layout{};
+  const auto refuse = [](absl::string_view problem) {
+    return absl::InvalidArgumentError(problem);
+  };
+  if (to != reshard::Format::kNative) {
+    if (has_layout) {
+      return refuse(absl::StrCat("--to ", flags.to,
+                                 " has no parallel layout; leave the layout "
+                                 "flags out"));
+    }
+    if (processes.size() > 1) {
+      return refuse(absl::StrCat(
+          "--to ", flags.to, " is written by one process; leave mpirun out"));
+    }
+    if (flags.dry_run || flags.codec != ckpt::Codec::kNone) {
+      return refuse(
+          absl::StrCat("--dry-run and --codec are for --to native, not ",
+                       "--to ", flags.to));
+    }
+  }
+  reshard::Layout data_only;
+  data_only.data = layout.data;
+  if (flags.generic && layout != data_only) {
+    return refuse(
+        "--generic copies tensors of no known model; of the layout flags it "
+        "takes --dp alone");
+  }
+  return absl::OkStatus();
+}
+
 // The work of one process. All of them come to the same end.
 absl::Status RunOn(const ReshardFlags& flags, reshard::Processes& processes) {
   const bool is_first = processes.rank() == 0;
-  const absl::StatusOr<ckpt::ResolvedCheckpoint> found =
-      ckpt::ResolveCheckpoint(flags.source, flags.dry_run
-                                                ? ckpt::PartFiles::kAllOrNone
-                                                : ckpt::PartFiles::kNeeded);
-  SS_RETURN_IF_ERROR(reshard::Agree(processes, found.status()));
-  if (is_first) PrintNotes(*found);
+  absl::StatusOr<reshard::Format> to = reshard::ParseFormat(flags.to);
+  if (!to.ok()) return Annotate(to.status(), "--to");
+  SS_RETURN_IF_ERROR(CheckFlags(flags, *to, processes));
+  SS_ASSIGN_OR_RETURN(const reshard::OpenOptions options, OpenOptionsOf(flags));
+  const absl::StatusOr<reshard::OpenedSource> source =
+      reshard::OpenSource(flags.source, options);
+  SS_RETURN_IF_ERROR(reshard::Agree(processes, source.status()));
+  if (is_first) PrintNotes(*source);
   SS_ASSIGN_OR_RETURN(const reshard::CopyChoice choice, ChoiceOf(flags));
-  if (!flags.dry_run) return Reshard(flags, *found->reader, choice, processes);
-  return reshard::Agree(
-      processes,
-      is_first ? PrintDryRun(flags, *found->reader, choice) : absl::OkStatus());
+  if (!flags.dry_run) return Reshard(flags, *source, *to, choice, processes);
+  return reshard::Agree(processes,
+                        is_first ? PrintDryRun(flags, *source->reader, choice)
+                                 : absl::OkStatus());
 }
 
 absl::StatusOr<int> RunReshard(const ReshardFlags& flags) {
@@ -214,6 +319,9 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string(argv[1]) == "explain") {
     return shardshift::ExplainMain(argc - 1, argv + 1);
   }
+  if (argc > 1 && std::string(argv[1]) == "formats") {
+    return shardshift::FormatsMain(argc - 1, argv + 1);
+  }
   const std::unique_ptr<CLI::App> app = shardshift::MakeCli(
       "reshard",
       "Rewrites a checkpoint for another parallel layout, and proves that no "
@@ -221,16 +329,30 @@ int main(int argc, char** argv) {
       "splits the files to be written over N processes.");
   app->footer(
       "`reshard explain CKPT` tells what each rank of a layout holds: see "
-      "`reshard explain --help`.");
+      "`reshard explain --help`. `reshard formats` lists the formats.");
   shardshift::ReshardFlags flags;
   app->add_option("source", flags.source,
-                  "run directory (its newest checkpoint) or one checkpoint")
+                  "run directory (its newest checkpoint), one checkpoint, or "
+                  "a checkpoint of another format")
       ->required()
       ->type_name("SRC");
   app->add_option("destination", flags.destination,
-                  "run directory to make; must not exist")
+                  "run directory to make, or with --to the other format's; "
+                  "must not exist")
       ->required()
       ->type_name("DST");
+  app->add_option("--from", flags.from,
+                  "format of SRC, if it is not to be recognised; see `reshard "
+                  "formats`")
+      ->type_name("FORMAT");
+  app->add_option("--to", flags.to, "format of DST (native)")
+      ->type_name("FORMAT");
+  app->add_flag("--generic", flags.generic,
+                "tensors of any model, each under the name that it has; no "
+                "run goes on from it");
+  app->add_option("--max-shard-size", flags.max_shard_size,
+                  "with --to safetensors: of a file, e.g. 5GB (50GB)")
+      ->type_name("SIZE");
   shardshift::AddLayoutFlags(*app, flags.layout,
                              shardshift::FlagScope::kCheckpoints);
   app->add_option("--select", flags.choice.select,

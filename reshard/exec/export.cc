@@ -73,13 +73,12 @@ absl::StatusOr<ReshardReport> ExportCheckpoint(const ckpt::Reader& source,
   };
   SS_ASSIGN_OR_RETURN(
       CopiedFiles copied,
-      CopyFiles(
-          source, copies.parts, copies.tensors,
-          [&](const TargetPart& part) {
-            return ckpt::ForeignWriter::Create(run.path(),
-                                               plan.files[part.number], id);
-          },
-          {.memory_bytes = options.memory_bytes, .progress = progress}));
+      CopyFiles(source, copies.parts, copies.tensors,
+                [&](const TargetPart& part) {
+                  return ckpt::ForeignWriter::Create(
+                      run.path(), plan.files[part.number], id);
+                },
+                {.memory_bytes = options.memory_bytes, .progress = progress}));
   for (const TextFile& text : plan.texts) {
     SS_RETURN_IF_ERROR(
         ckpt::ReplaceFile(ckpt::JoinPath(run.path(), text.name), text.text));
@@ -90,6 +89,7 @@ absl::StatusOr<ReshardReport> ExportCheckpoint(const ckpt::Reader& source,
   report.payload_bytes = total_bytes;
   report.parts = std::ssize(copies.parts);
   report.converted = Converts(source, copies);
+  report.left_out = plan.left_out;
   if (run.replaced_leftover()) report.replaced_leftover = run.path();
   SS_ASSIGN_OR_RETURN(const ckpt::Table written,
                       TableOf(std::move(copied.receipts)));

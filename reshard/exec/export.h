@@ -30,6 +30,7 @@ struct ExportPlan {
   std::vector<ckpt::ForeignFile> files;
   std::vector<TextFile> texts;
   std::vector<ExportedTensor> tensors;  // all that the files' specs name
+  std::vector<std::string> left_out;    // what of the source has no home there
 };
 
 // Writes the directory `destination`, as ReshardCheckpoint does. Of the options

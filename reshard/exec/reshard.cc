@@ -33,8 +33,8 @@ absl::StatusOr<Job> MakeJob(const ckpt::Reader& source, const Layout& layout,
   Job job;
   if (options.generic) {
     SS_ASSIGN_OR_RETURN(job.state, ReadTexts(source));
-    SS_ASSIGN_OR_RETURN(
-        job.plan, PlanGenericCopy(source, layout.data, options.choice));
+    SS_ASSIGN_OR_RETURN(job.plan,
+                        PlanGenericCopy(source, layout.data, options.choice));
     return job;
   }
   SS_ASSIGN_OR_RETURN(job.state, ReadState(source));

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -51,6 +52,7 @@ struct ReshardReport {
   // read and rounded.
   absl::Status proof;
   std::string replaced_leftover;  // an earlier DST.partial of ours, or empty
+  std::vector<std::string> left_out;  // what of the source has no home there
 };
 
 // What ReshardCheckpoint would do.

@@ -77,12 +77,12 @@ absl::StatusOr<Format> ParseFormat(absl::string_view name) {
   for (const FormatInfo& info : kFormats) {
     if (info.name == name) return info.format;
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "\"", name, "\" is no format; there are ",
-      absl::StrJoin(kFormats, ", ",
-                    [](std::string* out, const FormatInfo& info) {
-                      absl::StrAppend(out, info.name);
-                    })));
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", name, "\" is no format; there are ",
+                   absl::StrJoin(kFormats, ", ",
+                                 [](std::string* out, const FormatInfo& info) {
+                                   absl::StrAppend(out, info.name);
+                                 })));
 }
 
 absl::StatusOr<std::optional<Format>> DetectFormat(const std::string& path) {

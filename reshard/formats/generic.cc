@@ -31,8 +31,8 @@ std::string Escape(absl::string_view key, bool nests) {
   std::string escaped;
   for (size_t i = 0; i < key.size(); ++i) {
     const char c = key[i];
-    bool is_kept = absl::ascii_isgraph(static_cast<unsigned char>(c)) &&
-                   c != '%';
+    bool is_kept =
+        absl::ascii_isgraph(static_cast<unsigned char>(c)) && c != '%';
     if (c == '/') {
       const size_t next = std::min(key.find('/', i + 1), key.size());
       is_kept = nests && !EndsOddPart(key, i) && !EndsOddPart(key, next);

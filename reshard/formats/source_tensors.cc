@@ -24,8 +24,7 @@ class ChunkAdder {
   // `stored`, a box of the stored tensor, is box `logical` of the logical one,
   // of the same extents but for leading ones.
   absl::Status Add(const ckpt::Box& stored, const ckpt::Box& logical) {
-    const std::optional<ckpt::Box> common =
-        ckpt::Intersect(stored, chunk_.box);
+    const std::optional<ckpt::Box> common = ckpt::Intersect(stored, chunk_.box);
     if (!common.has_value()) return absl::OkStatus();
     const size_t leading = stored.extent.size() - logical.extent.size();
     ckpt::Box box = logical;

@@ -15,10 +15,10 @@ namespace shardshift::reshard {
 // One named tensor of a file, and the boxes of logical tensors it consists of.
 //
 // The *image* is the tensor in the orientation of the logical ones: the stored
-// tensor itself or, if `transposed`, its transpose. A piece's box lies dense and
-// row-major at elements [offset, offset + NumElements(box)) of the row-major
-// image. Pieces are ascending by offset and cover the image without a gap,
-// unless a format pads.
+// tensor itself or, if `transposed`, its transpose. A piece's box lies dense
+// and row-major at elements [offset, offset + NumElements(box)) of the
+// row-major image. Pieces are ascending by offset and cover the image without a
+// gap, unless a format pads.
 //
 // So for GPT-2's c_attn, of shape [E, 3E] in the file and transposed, the image
 // is [3E, E], and q, k and v [E, E] lie at 0, E*E and 2*E*E: row r of k is

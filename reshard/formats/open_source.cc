@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reshard/formats/open_source.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ckpt/core/status_macros.h"
+#include "ckpt/run_dir.h"
+#include "reshard/formats/hf_checkpoint.h"
+
+namespace shardshift::reshard {
+namespace {
+
+absl::StatusOr<Format> FormatOf(const std::string& path,
+                                const OpenOptions& options) {
+  SS_ASSIGN_OR_RETURN(const std::optional<Format> found, DetectFormat(path));
+  // What is no checkpoint at all is told best by the reader of our own.
+  return options.from.value_or(found.value_or(Format::kNative));
+}
+
+absl::StatusOr<OpenedSource> OpenNative(const std::string& path,
+                                        const OpenOptions& options) {
+  SS_ASSIGN_OR_RETURN(ckpt::ResolvedCheckpoint found,
+                      ckpt::ResolveCheckpoint(path, options.parts));
+  OpenedSource source;
+  source.reader = std::move(found.reader);
+  if (!found.note.empty()) source.notes.push_back(std::move(found.note));
+  return source;
+}
+
+absl::StatusOr<OpenedSource> OpenForeign(const std::string& path, Format format,
+                                         const OpenOptions& options) {
+  if (format != Format::kSafetensors) {
+    return absl::UnimplementedError(
+        absl::StrCat(path, ": ", InfoOf(format).what, " (", InfoOf(format).name,
+                     ") cannot be read; `reshard formats` lists what can"));
+  }
+  SS_ASSIGN_OR_RETURN(ForeignCheckpoint foreign,
+                      ReadHuggingFace(path, options.generic));
+  OpenedSource source;
+  source.format = format;
+  source.left_out = std::move(foreign.left_out);
+  std::unique_ptr<ckpt::Reader> reader =
+      ckpt::Reader::OpenForeign(std::move(foreign.files));
+  if (options.fingerprints) SS_RETURN_IF_ERROR(reader->TakeFingerprints());
+  source.reader = std::move(reader);
+  return source;
+}
+
+}  // namespace
+
+absl::StatusOr<OpenedSource> OpenSource(const std::string& path,
+                                        const OpenOptions& options) {
+  SS_ASSIGN_OR_RETURN(const Format format, FormatOf(path, options));
+  if (format == Format::kNative) return OpenNative(path, options);
+  return OpenForeign(path, format, options);
+}
+
+}  // namespace shardshift::reshard

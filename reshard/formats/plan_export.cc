@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reshard/formats/plan_export.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "ckpt/core/status_macros.h"
+#include "reshard/exec/generic_plan.h"
+#include "reshard/formats/generic.h"
+#include "reshard/formats/safetensors_files.h"
+
+namespace shardshift::reshard {
+namespace {
+
+// One file with every tensor as it is.
+absl::StatusOr<ExportPlan> PlanGeneric(const ckpt::Reader& source,
+                                       const ExportChoice& choice) {
+  SS_ASSIGN_OR_RETURN(const CopyPlan copies,
+                      PlanGenericCopy(source, 1, choice.choice));
+  ExportPlan plan;
+  std::vector<SafetensorsEntry> entries;
+  std::vector<LogicalTensor> tensors;
+  for (const TensorCopy& copy : copies.tensors) {
+    const ckpt::Tensor& tensor = source.table().tensors[copy.source];
+    const ckpt::FragmentSpec& spec =
+        copies.parts[0].specs[copy.targets[0].spec];
+    SafetensorsEntry entry;
+    entry.stored.name = KeyOfName({tensor.name, tensor.role});
+    entry.stored.shape = tensor.shape;
+    entry.stored.pieces.push_back(
+        {std::ssize(tensors), ckpt::WholeBox(tensor.shape), 0});
+    entry.dtype = spec.dtype;
+    entry.role = tensor.role;
+    entries.push_back(std::move(entry));
+    tensors.push_back({tensor.name, tensor.shape});
+    plan.tensors.push_back({copy.source, tensor.name, tensor.role});
+  }
+  SS_ASSIGN_OR_RETURN(
+      ckpt::ForeignFile file,
+      LayOutSafetensorsFile("model.safetensors", entries, tensors));
+  plan.files.push_back(std::move(file));
+  return plan;
+}
+
+}  // namespace
+
+absl::StatusOr<ExportPlan> PlanExport(const OpenedSource& source, Format to,
+                                      const ExportChoice& choice) {
+  if (to != Format::kSafetensors) {
+    return absl::UnimplementedError(
+        absl::StrCat("--to ", InfoOf(to).name,
+                     " cannot be written; `reshard formats` lists what can"));
+  }
+  return PlanGeneric(*source.reader, choice);
+}
+
+}  // namespace shardshift::reshard
