@@ -4,18 +4,11 @@
 #define SHARDSHIFT_RESHARD_FORMATS_HF_CHECKPOINT_H_
 
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "ckpt/foreign_files.h"
+#include "reshard/formats/foreign_checkpoint.h"
 
 namespace shardshift::reshard {
-
-// What a format's reader makes of a checkpoint.
-struct ForeignCheckpoint {
-  ckpt::ForeignFiles files;
-  std::vector<std::string> left_out;  // as in OpenedSource
-};
 
 // With `generic` the tensors keep their keys, and config.json may be missing;
 // else they become those of the model that it describes.

@@ -90,6 +90,12 @@ absl::Status AddPieces(const StoredTensor& stored, const SourceTensor& source,
         absl::StrCat(source.key, " is stored transposed and in ",
                      source.chunks.size(), " chunks, expected one"));
   }
+  for (const SourceChunk& chunk : source.chunks) {
+    if (chunk.column_pitch == 0) continue;
+    return absl::UnimplementedError(absl::StrCat(
+        source.key, " lies column by column in its file; `reshard --generic` "
+                    "takes it"));
+  }
   const ckpt::Box whole = ckpt::WholeBox(stored.shape);
   for (const Piece& piece : stored.pieces) {
     const LogicalTensor& tensor = tensors[piece.tensor];

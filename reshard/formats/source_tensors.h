@@ -17,11 +17,12 @@
 
 namespace shardshift::reshard {
 
-// A box of a stored tensor whose dense row-major image lies in a file.
+// A box of a stored tensor that lies in a file, as a ForeignPlace tells.
 struct SourceChunk {
   ckpt::Box box;
   int64_t file = 0;  // index into SourceTensors::files
   int64_t offset_bytes = 0;
+  int64_t column_pitch = 0;
 };
 
 struct SourceTensor {
