@@ -155,21 +155,19 @@ absl::StatusOr<std::string> PickleValue::AsBytes() const {
 }
 
 absl::StatusOr<std::vector<PickleValue>> PickleValue::AsList() const {
-  std::span<const Id> ids;
-  if (IsSequence(kind())) {
-    ids = pickle_->Items(id_);
-  } else if (IsObjectOf("torch", "Size") || IsObjectOf("builtins", "set") ||
-             IsObjectOf("builtins", "frozenset")) {
+  Id held = id_;
+  if (IsObjectOf("torch", "Size") || IsObjectOf("builtins", "set") ||
+      IsObjectOf("builtins", "frozenset")) {
     const std::span<const Id> args = pickle_->Items(pickle_->Args(id_));
     if (args.size() != 1 || !IsSequence(pickle_->kind(args[0]))) {
       return Wrong("one with a sequence for its argument");
     }
-    ids = pickle_->Items(args[0]);
-  } else if (kind() == PickleKind::kObject && !IsMapping()) {
-    ids = pickle_->Items(id_);
-  } else {
+    held = args[0];
+  } else if (!IsSequence(kind()) &&
+             (kind() != PickleKind::kObject || IsMapping())) {
     return Wrong("a list");
   }
+  const std::span<const Id> ids = pickle_->Items(held);
   std::vector<PickleValue> items;
   items.reserve(ids.size());
   const auto here = Here();
