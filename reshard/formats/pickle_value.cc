@@ -154,7 +154,7 @@ absl::StatusOr<std::string> PickleValue::AsBytes() const {
   return *std::move(bytes);
 }
 
-absl::StatusOr<std::vector<PickleValue>> PickleValue::AsList() const {
+absl::StatusOr<std::span<const Id>> PickleValue::ListItems() const {
   Id held = id_;
   if (IsObjectOf("torch", "Size") || IsObjectOf("builtins", "set") ||
       IsObjectOf("builtins", "frozenset")) {
@@ -167,7 +167,16 @@ absl::StatusOr<std::vector<PickleValue>> PickleValue::AsList() const {
              (kind() != PickleKind::kObject || IsMapping())) {
     return Wrong("a list");
   }
-  const std::span<const Id> ids = pickle_->Items(held);
+  return pickle_->Items(held);
+}
+
+absl::StatusOr<size_t> PickleValue::ListSize() const {
+  SS_ASSIGN_OR_RETURN(const std::span<const Id> ids, ListItems());
+  return ids.size();
+}
+
+absl::StatusOr<std::vector<PickleValue>> PickleValue::AsList() const {
+  SS_ASSIGN_OR_RETURN(const std::span<const Id> ids, ListItems());
   std::vector<PickleValue> items;
   items.reserve(ids.size());
   const auto here = Here();
@@ -178,12 +187,15 @@ absl::StatusOr<std::vector<PickleValue>> PickleValue::AsList() const {
 }
 
 absl::StatusOr<std::vector<int64_t>> PickleValue::AsInts() const {
-  SS_ASSIGN_OR_RETURN(const std::vector<PickleValue> items, AsList());
+  SS_ASSIGN_OR_RETURN(const std::span<const Id> ids, ListItems());
   std::vector<int64_t> ints;
-  ints.reserve(items.size());
-  for (const PickleValue& item : items) {
-    SS_ASSIGN_OR_RETURN(const int64_t value, item.AsInt());
-    ints.push_back(value);
+  ints.reserve(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (pickle_->kind(ids[i]) != PickleKind::kInt) {
+      return PickleValue(*this, Here(), ids[i], Label::kIndex, i)
+          .Wrong("an int");
+    }
+    ints.push_back(pickle_->Int(ids[i]));
   }
   return ints;
 }
@@ -316,6 +328,13 @@ absl::StatusOr<PickleValue> PickleValue::At(size_t index) const {
 
 PickleValue PickleValue::Args() const {
   return {*this, Here(), pickle_->Args(id_), Label::kArgs};
+}
+
+absl::StatusOr<PickleValue> PickleValue::State() const {
+  const std::optional<Id> state =
+      kind() == PickleKind::kObject ? pickle_->State(id_) : std::nullopt;
+  if (!state) return Wrong("an object with a state");
+  return PickleValue(*this, Here(), *state, Label::kNothing);
 }
 
 absl::StatusOr<PickleEnumMember> PickleValue::AsEnum() const {

@@ -61,6 +61,7 @@ class PickleValue {
   // Of a list, tuple or set, a torch.Size, a deque, or an object that items
   // were appended to.
   absl::StatusOr<std::vector<PickleValue>> AsList() const;
+  absl::StatusOr<size_t> ListSize() const;
   // Of ints only.
   absl::StatusOr<std::vector<int64_t>> AsInts() const;
   // Whether AsEntries() works: a dict, an OrderedDict, defaultdict or Counter,
@@ -81,6 +82,8 @@ class PickleValue {
 
   // Of an object. REQUIRES: it is one.
   PickleValue Args() const;
+  // What BUILD gave it. Errors: DataLoss for what is no object, or has none.
+  absl::StatusOr<PickleValue> State() const;
   // Item `index` of a tuple or list.
   absl::StatusOr<PickleValue> At(size_t index) const;
 
@@ -121,6 +124,7 @@ class PickleValue {
   std::shared_ptr<const Step> Here() const;
   std::string StepText(Label label, uint32_t number) const;
 
+  absl::StatusOr<std::span<const Pickle::Id>> ListItems() const;
   absl::StatusOr<std::optional<PickleValue>> FindIn(
       std::span<const Pickle::Id> pairs, absl::string_view key) const;
   // Keys and values in turn; nullopt for what is no mapping.

@@ -27,6 +27,19 @@ absl::Status CheckCrc(const ckpt::File& file, const ZipEntry& entry,
 
 }  // namespace
 
+absl::Status CheckRange(const ckpt::File& file, FileRange range) {
+  SS_ASSIGN_OR_RETURN(const int64_t file_bytes, file.Size());
+  if (range.offset_bytes < 0 || range.num_bytes < 0 ||
+      range.num_bytes > file_bytes ||
+      range.offset_bytes > file_bytes - range.num_bytes) {
+    return absl::DataLossError(
+        absl::StrCat(file.path(), " has ", file_bytes, " bytes, expected ",
+                     range.num_bytes, " at byte ", range.offset_bytes,
+                     ": the file is cut, or the index is of another one"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> ReadRange(const ckpt::File& file, FileRange range) {
   std::string bytes(range.num_bytes, '\0');
   SS_RETURN_IF_ERROR(file.ReadAt(range.offset_bytes,
@@ -50,15 +63,7 @@ uint32_t CombineCrc32(uint32_t first, uint32_t second, int64_t second_bytes) {
 
 absl::StatusOr<ZipArchive> ZipArchive::Read(const ckpt::File& file,
                                             FileRange range) {
-  SS_ASSIGN_OR_RETURN(const int64_t file_bytes, file.Size());
-  if (range.offset_bytes < 0 || range.num_bytes < 0 ||
-      range.num_bytes > file_bytes ||
-      range.offset_bytes > file_bytes - range.num_bytes) {
-    return absl::DataLossError(absl::StrCat(
-        file.path(), " has ", file_bytes, " bytes, a zip archive of ",
-        range.num_bytes, " bytes was expected at byte ", range.offset_bytes,
-        ": the file is cut, or the index is of another one"));
-  }
+  SS_RETURN_IF_ERROR(CheckRange(file, range));
   ZipArchive archive;
   SS_ASSIGN_OR_RETURN(archive.entries_, ReadZipDirectory(file, range));
   for (size_t i = 0; i < archive.entries_.size(); ++i) {

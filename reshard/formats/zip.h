@@ -31,6 +31,9 @@ struct FileRange {
 // All of it.
 absl::StatusOr<FileRange> WholeFile(const ckpt::File& file);
 
+// Errors: DataLoss if the file does not have the range.
+absl::Status CheckRange(const ckpt::File& file, FileRange range);
+
 // REQUIRES: whoever gives the range has bounded it.
 absl::StatusOr<std::string> ReadRange(const ckpt::File& file, FileRange range);
 
