@@ -20,7 +20,7 @@ constexpr std::array<FormatInfo, 7> kFormats = {{
      true, true, true},
     {Format::kSafetensors, "safetensors", "a Hugging Face folder", true, true,
      true, true},
-    {Format::kDcp, "dcp", "PyTorch distributed checkpoint", false, false, false,
+    {Format::kDcp, "dcp", "PyTorch distributed checkpoint", false, true, false,
      false},
     {Format::kTorchDist, "torch_dist", "Megatron-Core distributed checkpoint",
      false, false, false, false},

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/run_dir.h"
+#include "reshard/formats/dcp_checkpoint.h"
 #include "reshard/formats/hf_checkpoint.h"
 
 namespace shardshift::reshard {
@@ -28,17 +29,28 @@ absl::StatusOr<OpenedSource> OpenNative(const std::string& path,
   return source;
 }
 
+absl::StatusOr<ForeignCheckpoint> ReadForeign(const std::string& path,
+                                              Format format, bool generic) {
+  const FormatInfo& info = InfoOf(format);
+  if (generic ? !info.reads_generic : !info.reads_models) {
+    const bool can_other = info.reads_generic && !generic;
+    return absl::UnimplementedError(
+        absl::StrCat(path, ": ", info.what, " (", info.name, ") cannot be read",
+                     can_other ? " as a model yet; --generic takes its tensors "
+                                 "under their own names"
+                               : "; `reshard formats` lists what can"));
+  }
+  if (format == Format::kDcp) return ReadGenericDcp(path);
+  return ReadHuggingFace(path, generic);
+}
+
 absl::StatusOr<OpenedSource> OpenForeign(const std::string& path, Format format,
                                          const OpenOptions& options) {
-  if (format != Format::kSafetensors) {
-    return absl::UnimplementedError(
-        absl::StrCat(path, ": ", InfoOf(format).what, " (", InfoOf(format).name,
-                     ") cannot be read; `reshard formats` lists what can"));
-  }
   SS_ASSIGN_OR_RETURN(ForeignCheckpoint foreign,
-                      ReadHuggingFace(path, options.generic));
+                      ReadForeign(path, format, options.generic));
   OpenedSource source;
   source.format = format;
+  source.notes = std::move(foreign.notes);
   source.left_out = std::move(foreign.left_out);
   std::unique_ptr<ckpt::Reader> reader =
       ckpt::Reader::OpenForeign(std::move(foreign.files));

@@ -3,6 +3,7 @@
 # flavour once that package is installed, and FindHDF5 drags in curl and szip.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
+find_package(ZLIB REQUIRED)
 find_package(absl REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
