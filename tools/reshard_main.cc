@@ -49,6 +49,7 @@ struct ReshardFlags {
   std::string from;
   std::string to = "native";
   bool generic = false;
+  std::optional<int64_t> vocab_size;
   std::string max_shard_size = "50GB";
   LayoutFlags layout;
   reshard::CopyChoice choice;
@@ -240,6 +241,7 @@ void PrintNotes(const reshard::OpenedSource& source) {
 absl::StatusOr<reshard::OpenOptions> OpenOptionsOf(const ReshardFlags& flags) {
   reshard::OpenOptions options;
   options.generic = flags.generic;
+  options.vocab_size = flags.vocab_size;
   if (flags.dry_run) options.parts = ckpt::PartFiles::kAllOrNone;
   if (flags.from.empty()) return options;
   absl::StatusOr<reshard::Format> from = reshard::ParseFormat(flags.from);
@@ -350,6 +352,10 @@ int main(int argc, char** argv) {
   app->add_flag("--generic", flags.generic,
                 "tensors of any model, each under the name that it has; no "
                 "run goes on from it");
+  app->add_option("--vocab-size", flags.vocab_size,
+                  "tokens of the vocabulary, where SRC holds it padded alone")
+      ->transform(shardshift::IntIn(1, int64_t{1} << 31))
+      ->type_name("N");
   app->add_option("--max-shard-size", flags.max_shard_size,
                   "with --to safetensors: of a file, e.g. 5GB (50GB)")
       ->type_name("SIZE");

@@ -54,10 +54,9 @@ std::vector<ChunkRef> ChunksByFile(const DcpMetadata& metadata) {
       refs.push_back({chunks[c].place.file, t, c});
     }
   }
-  std::stable_sort(refs.begin(), refs.end(),
-                   [](const ChunkRef& a, const ChunkRef& b) {
-                     return a.file < b.file;
-                   });
+  std::stable_sort(
+      refs.begin(), refs.end(),
+      [](const ChunkRef& a, const ChunkRef& b) { return a.file < b.file; });
   return refs;
 }
 
@@ -76,10 +75,11 @@ absl::StatusOr<SourceChunk> PlaceChunk(const ckpt::File& file,
     placed.column_pitch = found.strides[1];
     return placed;
   }
-  return absl::UnimplementedError(absl::StrCat(
-      file.path(), ": ", tensor.fqn, " lies there with strides ",
-      ckpt::ToString(found.strides), ", not densely; make it contiguous before "
-      "it is saved"));
+  return absl::UnimplementedError(
+      absl::StrCat(file.path(), ": ", tensor.fqn, " lies there with strides ",
+                   ckpt::ToString(found.strides),
+                   ", not densely; make it contiguous before "
+                   "it is saved"));
 }
 
 // By key, base64. What is too large is named in `left_out`.
@@ -96,9 +96,8 @@ absl::StatusOr<nlohmann::json> ReadObjects(const DcpMetadata& metadata,
                                       " of ", range.num_bytes, " bytes"));
       continue;
     }
-    SS_ASSIGN_OR_RETURN(
-        const ckpt::File file,
-        ckpt::File::OpenForRead(files[object.place.file].path));
+    SS_ASSIGN_OR_RETURN(const ckpt::File file,
+                        ckpt::File::OpenForRead(files[object.place.file].path));
     SS_ASSIGN_OR_RETURN(const std::string bytes, ReadRange(file, range));
     objects[absl::CHexEscape(object.key)] = absl::Base64Escape(bytes);
   }
@@ -122,8 +121,8 @@ absl::StatusOr<SourceTensors> ReadDcpTensors(const std::string& directory,
   size_t open_file = 0;
   for (const ChunkRef& ref : ChunksByFile(metadata)) {
     if (file == nullptr || open_file != ref.file) {
-      SS_ASSIGN_OR_RETURN(ckpt::File opened, ckpt::File::OpenForRead(
-                                                 source.files[ref.file].path));
+      SS_ASSIGN_OR_RETURN(ckpt::File opened,
+                          ckpt::File::OpenForRead(source.files[ref.file].path));
       file = std::make_unique<const ckpt::File>(std::move(opened));
       open_file = ref.file;
     }
@@ -145,8 +144,7 @@ absl::StatusOr<SourceTensors> ReadDcpTensors(const std::string& directory,
   return source;
 }
 
-absl::StatusOr<ForeignCheckpoint> ReadGenericDcp(
-    const std::string& directory) {
+absl::StatusOr<ForeignCheckpoint> ReadGenericDcp(const std::string& directory) {
   SS_ASSIGN_OR_RETURN(const DcpMetadata metadata, ReadDcpMetadata(directory));
   SS_ASSIGN_OR_RETURN(const SourceTensors source,
                       ReadDcpTensors(directory, metadata));

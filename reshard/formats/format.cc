@@ -24,7 +24,7 @@ constexpr std::array<FormatInfo, 7> kFormats = {{
      false},
     {Format::kTorchDist, "torch_dist", "Megatron-Core distributed checkpoint",
      false, false, false, false},
-    {Format::kMegatron, "megatron", "Megatron legacy files, mp_rank_*", false,
+    {Format::kMegatron, "megatron", "Megatron legacy files, mp_rank_*", true,
      false, false, false},
     {Format::kDeepSpeed, "deepspeed", "DeepSpeed ZeRO", false, false, false,
      false},

@@ -8,6 +8,7 @@
 #include "ckpt/run_dir.h"
 #include "reshard/formats/dcp_checkpoint.h"
 #include "reshard/formats/hf_checkpoint.h"
+#include "reshard/formats/megatron_legacy.h"
 
 namespace shardshift::reshard {
 namespace {
@@ -30,7 +31,9 @@ absl::StatusOr<OpenedSource> OpenNative(const std::string& path,
 }
 
 absl::StatusOr<ForeignCheckpoint> ReadForeign(const std::string& path,
-                                              Format format, bool generic) {
+                                              Format format,
+                                              const OpenOptions& options) {
+  const bool generic = options.generic;
   const FormatInfo& info = InfoOf(format);
   if (generic ? !info.reads_generic : !info.reads_models) {
     const bool can_other = info.reads_generic && !generic;
@@ -41,13 +44,16 @@ absl::StatusOr<ForeignCheckpoint> ReadForeign(const std::string& path,
                                : "; `reshard formats` lists what can"));
   }
   if (format == Format::kDcp) return ReadGenericDcp(path);
+  if (format == Format::kMegatron) {
+    return ReadMegatronLegacy(path, options.vocab_size);
+  }
   return ReadHuggingFace(path, generic);
 }
 
 absl::StatusOr<OpenedSource> OpenForeign(const std::string& path, Format format,
                                          const OpenOptions& options) {
   SS_ASSIGN_OR_RETURN(ForeignCheckpoint foreign,
-                      ReadForeign(path, format, options.generic));
+                      ReadForeign(path, format, options));
   OpenedSource source;
   source.format = format;
   source.notes = std::move(foreign.notes);

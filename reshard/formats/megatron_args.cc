@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reshard/formats/megatron_args.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "ckpt/core/status_macros.h"
+#include "reshard/layout/flat_buffer.h"
+
+namespace shardshift::reshard {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMaxKeptDepth = 4;
+
+// A value as JSON, if it is plain. Texts of hosts and paths stay out of it by
+// what the caller asks for.
+std::optional<json> PlainJson(const PickleValue& value, int depth) {
+  switch (value.kind()) {
+    case PickleKind::kNone:
+      return json();
+    case PickleKind::kBool:
+      return json(*value.AsBool());
+    case PickleKind::kInt:
+      return json(*value.AsInt());
+    case PickleKind::kFloat: {
+      const double number = *value.AsDouble();
+      return std::isfinite(number) ? std::optional(json(number)) : std::nullopt;
+    }
+    case PickleKind::kString:
+      return json(std::string(*value.AsString()));
+    case PickleKind::kList:
+    case PickleKind::kTuple: {
+      if (depth == 0) return std::nullopt;
+      json list = json::array();
+      for (size_t i = 0; i < value.num_children(); ++i) {
+        std::optional<json> item = PlainJson(value.Child(i), depth - 1);
+        if (!item.has_value()) return std::nullopt;
+        list.push_back(*std::move(item));
+      }
+      return list;
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
+// Reads arguments by name; the first error stays.
+class Fields {
+ public:
+  explicit Fields(json arguments) : arguments_(std::move(arguments)) {}
+
+  // Null if it is not there, as older versions have fewer.
+  const json& Of(const char* name) const {
+    static const json& missing = *new json();
+    const auto it = arguments_.find(name);
+    return it == arguments_.end() ? missing : *it;
+  }
+
+  void Int(const char* name, int64_t& value) {
+    const json& found = Of(name);
+    if (found.is_null()) return;
+    if (!found.is_number_integer()) return Refuse(name, "an integer", found);
+    value = found.get<int64_t>();
+  }
+  void NeededInt(const char* name, int64_t& value) {
+    if (Of(name).is_null()) return Refuse(name, "an integer", Of(name));
+    Int(name, value);
+  }
+  void Double(const char* name, double& value) {
+    const json& found = Of(name);
+    if (found.is_null()) return;
+    if (!found.is_number()) return Refuse(name, "a number", found);
+    value = found.get<double>();
+  }
+  void Bool(const char* name, bool& value) {
+    const json& found = Of(name);
+    if (found.is_null()) return;
+    if (!found.is_boolean()) return Refuse(name, "true or false", found);
+    value = found.get<bool>();
+  }
+  std::string Text(const char* name) const {
+    return Of(name).is_string() ? Of(name).get<std::string>() : std::string();
+  }
+
+  void Refuse(const char* name, absl::string_view expected, const json& found) {
+    status_.Update(absl::DataLossError(absl::StrCat(
+        "args.", name, " is ", found.dump(), ", expected ", expected)));
+  }
+  void Update(absl::Status status) { status_.Update(std::move(status)); }
+
+  const absl::Status& status() const { return status_; }
+  json TakeArguments() { return std::move(arguments_); }
+
+ private:
+  json arguments_;
+  absl::Status status_;
+};
+
+absl::StatusOr<json> ArgumentsOf(const PickleValue& args) {
+  SS_ASSIGN_OR_RETURN(const auto attributes, args.Attributes());
+  json arguments = json::object();
+  for (const auto& [key, value] : attributes) {
+    SS_ASSIGN_OR_RETURN(const absl::string_view name, key.AsString());
+    std::optional<json> plain = PlainJson(value, kMaxKeptDepth);
+    if (plain.has_value()) arguments[std::string(name)] = *std::move(plain);
+  }
+  return arguments;
+}
+
+// An argument that must have one value, if it is there at all.
+struct Demand {
+  const char* name;
+  json value;
+};
+
+absl::Status CheckModelKind(const Fields& fields) {
+  static const auto& demands =
+      *new std::vector<Demand>{{"apply_layernorm_1p", false},
+                               {"squared_relu", false},
+                               {"rotary_percent", 1.0},
+                               {"rotary_interleaved", false},
+                               {"multi_latent_attention", false},
+                               {"mtp_num_layers", json()},
+                               {"heterogeneous_layers_config_path", json()},
+                               {"moe_layer_freq", 1},
+                               {"linear_attention_freq", json()},
+                               {"attention_output_gate", false},
+                               {"pipeline_model_parallel_layout", json()}};
+  for (const auto& [name, value] : demands) {
+    const json& found = fields.Of(name);
+    if (found.is_null() || found == value) continue;
+    return absl::UnimplementedError(
+        absl::StrCat("args.", name, " is ", found.dump(),
+                     ", of which no model here is; "
+                     "--generic takes the tensors under their own names"));
+  }
+  return absl::OkStatus();
+}
+
+void ReadModel(Fields& fields, ModelConfig& model) {
+  fields.NeededInt("num_layers", model.num_layers);
+  fields.NeededInt("hidden_size", model.hidden_size);
+  fields.NeededInt("ffn_hidden_size", model.ffn_hidden_size);
+  fields.NeededInt("num_attention_heads", model.num_attention_heads);
+  model.num_query_groups = model.num_attention_heads;
+  bool grouped = false;
+  fields.Bool("group_query_attention", grouped);
+  if (grouped) fields.NeededInt("num_query_groups", model.num_query_groups);
+  fields.NeededInt("kv_channels", model.kv_channels);
+  fields.NeededInt("max_position_embeddings", model.max_position_embeddings);
+  fields.NeededInt("padded_vocab_size", model.padded_vocab_size);
+  fields.Double("norm_epsilon", model.norm_epsilon);
+  fields.Double("rotary_base", model.rotary_base);
+  fields.Bool("swiglu", model.swiglu);
+  fields.Bool("add_bias_linear", model.add_bias_linear);
+  fields.Bool("add_qkv_bias", model.add_qkv_bias);
+  fields.Bool("qk_layernorm", model.qk_layernorm);
+  fields.Bool("untie_embeddings_and_output_weights",
+              model.untie_embeddings_and_output_weights);
+  if (fields.Text("normalization") == "RMSNorm") {
+    model.normalization = Normalization::kRmsNorm;
+  }
+  const std::string position = fields.Text("position_embedding_type");
+  if (position == "rope") {
+    model.position_embedding = PositionEmbedding::kRope;
+  } else if (position != "learned_absolute") {
+    fields.Refuse("position_embedding_type", "learned_absolute or rope",
+                  fields.Of("position_embedding_type"));
+  }
+  fields.Int("num_experts", model.num_experts);
+  if (!model.has_experts()) return;
+  model.moe_ffn_hidden_size = model.ffn_hidden_size;
+  fields.Int("moe_ffn_hidden_size", model.moe_ffn_hidden_size);
+  fields.Int("moe_router_topk", model.moe_router_topk);
+  fields.Int("moe_shared_expert_intermediate_size",
+             model.moe_shared_expert_intermediate_size);
+  fields.Bool("moe_shared_expert_gate", model.moe_shared_expert_gate);
+}
+
+void ReadVocabulary(Fields& fields, std::optional<int64_t> known,
+                    ModelConfig& model) {
+  if (known.has_value()) {
+    model.vocab_size = *known;
+    return;
+  }
+  fields.Int("vocab_size", model.vocab_size);
+  if (model.vocab_size == 0) {
+    fields.Update(absl::FailedPreconditionError(absl::StrCat(
+        "args.vocab_size is not set, and the embedding is padded to ",
+        model.padded_vocab_size, "; tell the true one with --vocab-size")));
+  }
+  // Its vocabulary has one more token than the flag says, for the end of a
+  // document.
+  if (fields.Text("tokenizer_type") == "NullTokenizer") ++model.vocab_size;
+}
+
+void ReadLayout(Fields& fields, Layout& layout) {
+  fields.NeededInt("tensor_model_parallel_size", layout.tensor);
+  fields.NeededInt("pipeline_model_parallel_size", layout.pipeline);
+  fields.NeededInt("data_parallel_size", layout.data);
+  fields.Bool("use_distributed_optimizer", layout.distributed_optimizer);
+  fields.Int("expert_model_parallel_size", layout.expert);
+  fields.Int("expert_tensor_parallel_size", layout.expert_tensor);
+  if (layout.expert_tensor == layout.tensor) layout.expert_tensor = 0;
+  fields.Int("virtual_pipeline_model_parallel_size", layout.virtual_stages);
+  fields.Int("decoder_first_pipeline_num_layers", layout.first_stage_layers);
+  fields.Int("decoder_last_pipeline_num_layers", layout.last_stage_layers);
+  fields.Bool("account_for_embedding_in_pipeline_split",
+              layout.account_for_embedding);
+  fields.Bool("account_for_loss_in_pipeline_split", layout.account_for_loss);
+}
+
+}  // namespace
+
+absl::StatusOr<MegatronArgs> ParseMegatronArgs(
+    const PickleValue& args, std::optional<int64_t> vocab_size) {
+  SS_ASSIGN_OR_RETURN(json arguments, ArgumentsOf(args));
+  Fields fields(std::move(arguments));
+  MegatronArgs result;
+  SS_RETURN_IF_ERROR(CheckModelKind(fields));
+  ReadModel(fields, result.model);
+  ReadVocabulary(fields, vocab_size, result.model);
+  ReadLayout(fields, result.layout);
+  fields.Int("iteration", result.iteration);
+  fields.Int("consumed_train_samples", result.consumed_samples);
+  bool overlaps = false;
+  fields.Bool("overlap_grad_reduce", overlaps);
+  if (overlaps) {
+    int64_t bucket_size =
+        DefaultBucketSize(std::max<int64_t>(result.layout.data, 1));
+    fields.Int("ddp_bucket_size", bucket_size);
+    result.bucket_size = bucket_size;
+  }
+  SS_RETURN_IF_ERROR(fields.status());
+  SS_RETURN_IF_ERROR(Validate(result.model));
+  SS_RETURN_IF_ERROR(Validate(result.model, result.layout));
+  result.arguments = fields.TakeArguments();
+  return result;
+}
+
+}  // namespace shardshift::reshard

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reshard/formats/megatron_legacy.h"
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "ckpt/core/status_macros.h"
+#include "ckpt/io/file.h"
+#include "reshard/exec/checkpoint_state.h"
+#include "reshard/formats/megatron_args.h"
+#include "reshard/formats/megatron_module.h"
+#include "reshard/formats/megatron_optimizer.h"
+#include "reshard/layout/model_map.h"
+
+namespace shardshift::reshard {
+namespace {
+
+constexpr char kModelFile[] = "model_optim_rng.pt";
+constexpr int64_t kMaxTrackerBytes = 64;
+
+// A rank's folder, and what its files hold.
+struct RankFolder {
+  int64_t tensor = 0;
+  int64_t pipeline = 0;
+  int64_t expert = 0;
+};
+
+std::string FolderName(const Layout& layout, const RankFolder& rank) {
+  std::string name = absl::StrFormat("mp_rank_%02d", rank.tensor);
+  if (layout.pipeline > 1) absl::StrAppendFormat(&name, "_%03d", rank.pipeline);
+  if (layout.expert > 1) absl::StrAppendFormat(&name, "_%03d", rank.expert);
+  return name;
+}
+
+bool IsRankFolder(absl::string_view name) {
+  return absl::StartsWith(name, "mp_rank_");
+}
+
+// The folder with the ranks' folders.
+absl::StatusOr<std::string> IterationOf(const std::string& path) {
+  SS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                      ckpt::ListDirectory(path));
+  if (std::any_of(names.begin(), names.end(), IsRankFolder)) return path;
+  const std::string tracker =
+      ckpt::JoinPath(path, "latest_checkpointed_iteration.txt");
+  SS_ASSIGN_OR_RETURN(const ckpt::File file, ckpt::File::OpenForRead(tracker));
+  SS_ASSIGN_OR_RETURN(const int64_t num_bytes, file.Size());
+  std::string text(std::min(num_bytes, kMaxTrackerBytes), '\0');
+  SS_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(text))));
+  const absl::string_view word = absl::StripAsciiWhitespace(text);
+  if (word == "release") return ckpt::JoinPath(path, "release");
+  int64_t iteration = 0;
+  if (!absl::SimpleAtoi(word, &iteration) || iteration < 0) {
+    return absl::DataLossError(absl::StrCat(
+        tracker, " names no iteration, expected a number or \"release\""));
+  }
+  return ckpt::JoinPath(path, absl::StrFormat("iter_%07d", iteration));
+}
+
+class LegacyReader {
+ public:
+  LegacyReader(std::string source, std::string directory)
+      : directory_(std::move(directory)), builder_(std::move(source)) {}
+
+  absl::StatusOr<ForeignCheckpoint> Read(std::optional<int64_t> vocab_size) {
+    SS_RETURN_IF_ERROR(ReadArguments(vocab_size));
+    tensors_ = LogicalTensors(args_.model);
+    map_ = std::make_unique<ModelMap>(args_.model, args_.layout);
+    const Layout& layout = args_.layout;
+    RankFolder rank;
+    for (rank.pipeline = 0; rank.pipeline < layout.pipeline; ++rank.pipeline) {
+      for (rank.tensor = 0; rank.tensor < layout.tensor; ++rank.tensor) {
+        for (rank.expert = 0; rank.expert < layout.expert; ++rank.expert) {
+          SS_RETURN_IF_ERROR(ReadRank(rank));
+        }
+      }
+    }
+    return Finish();
+  }
+
+ private:
+  absl::Status ReadArguments(std::optional<int64_t> vocab_size) {
+    SS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                        ckpt::ListDirectory(directory_));
+    const auto first = std::find_if(names.begin(), names.end(), IsRankFolder);
+    if (first == names.end()) {
+      return absl::NotFoundError(
+          absl::StrCat(directory_, " has no folder mp_rank_*"));
+    }
+    const std::string path =
+        ckpt::JoinPath(ckpt::JoinPath(directory_, *first), kModelFile);
+    SS_ASSIGN_OR_RETURN(const ckpt::File file, ckpt::File::OpenForRead(path));
+    SS_ASSIGN_OR_RETURN(const TorchFile torch, TorchFile::Read(file));
+    const auto read = [&]() -> absl::Status {
+      SS_ASSIGN_OR_RETURN(const PickleValue args, torch.root().Get("args"));
+      SS_ASSIGN_OR_RETURN(args_, ParseMegatronArgs(args, vocab_size));
+      SS_ASSIGN_OR_RETURN(const PickleValue version,
+                          torch.root().Get("checkpoint_version"));
+      SS_ASSIGN_OR_RETURN(const double number, version.AsDouble());
+      if (number < 2) {
+        return absl::UnimplementedError(absl::StrCat(
+            "checkpoint_version is ", number,
+            ", expected 2 or 3: older ones order q, k and v otherwise"));
+      }
+      SS_ASSIGN_OR_RETURN(const PickleValue iteration,
+                          torch.root().Get("iteration"));
+      SS_ASSIGN_OR_RETURN(args_.iteration, iteration.AsInt());
+      return absl::OkStatus();
+    };
+    return Annotate(read(), path);
+  }
+
+  absl::Status ReadRank(const RankFolder& rank) {
+    const std::string folder =
+        ckpt::JoinPath(directory_, FolderName(args_.layout, rank));
+    const std::string path = ckpt::JoinPath(folder, kModelFile);
+    SS_ASSIGN_OR_RETURN(const ckpt::File file, ckpt::File::OpenForRead(path));
+    SS_ASSIGN_OR_RETURN(const TorchFile torch, TorchFile::Read(file));
+    // What they hold is kept until the rank is done.
+    const std::vector<LocalBuffer> buffers = BuffersOf(rank);
+    std::vector<Module> modules;
+    const auto num_chunks = NumChunks();
+    for (int64_t chunk = 0; chunk < num_chunks; ++chunk) {
+      const std::string key =
+          num_chunks == 1 ? "model" : absl::StrCat("model", chunk);
+      absl::StatusOr<PickleValue> module = torch.root().Get(key);
+      if (!module.ok()) return Annotate(module.status(), path);
+      std::vector<const Parameter*> parameters;
+      for (const LocalBuffer& buffer : buffers) {
+        if (buffer.chunk != chunk) continue;
+        for (const Parameter& p : buffer.parameters) parameters.push_back(&p);
+      }
+      SS_ASSIGN_OR_RETURN(Module read, ReadModule(torch, *module, parameters));
+      modules.push_back(std::move(read));
+    }
+    OptimizerSource optimizer = {.torch = &torch,
+                                 .folder = folder,
+                                 .args = &args_,
+                                 .tensors = &tensors_,
+                                 .is_first_stage = rank.pipeline == 0,
+                                 .is_first_tensor_rank = rank.tensor == 0,
+                                 .is_first_expert_rank = rank.expert == 0};
+    SS_ASSIGN_OR_RETURN(const OptimizerKind kind,
+                        AddOptimizer(optimizer, modules, builder_));
+    if (kind == OptimizerKind::kNone) {
+      SS_RETURN_IF_ERROR(AddWeights(optimizer, modules, builder_));
+    }
+    kinds_[static_cast<size_t>(kind)] = true;
+    return absl::OkStatus();
+  }
+
+  int64_t NumChunks() const {
+    const std::vector<BufferPlace> places = map_->Places();
+    int64_t num_chunks = 1;
+    for (const BufferPlace& place : places) {
+      num_chunks = std::max(num_chunks, place.chunk + 1);
+    }
+    return num_chunks;
+  }
+
+  std::vector<LocalBuffer> BuffersOf(const RankFolder& rank) const {
+    std::vector<LocalBuffer> buffers;
+    for (const BufferPlace& place : map_->Places()) {
+      if (place.stage != rank.pipeline || place.tensor != rank.tensor) continue;
+      if (place.experts && place.expert != rank.expert) continue;
+      buffers.push_back(map_->MakeBuffer(place));
+    }
+    return buffers;
+  }
+
+  absl::StatusOr<ForeignCheckpoint> Finish() {
+    if (kinds_[0] && (kinds_[1] || kinds_[2])) {
+      return absl::DataLossError(
+          absl::StrCat(directory_, ": only some ranks have optimizer state"));
+    }
+    const bool has_state = !kinds_[0];
+    const nlohmann::json state = {
+        {"model", ToJson(args_.model)},
+        {"megatron", {{"args", args_.arguments}}},
+        {"progress",
+         {{"step", args_.iteration},
+          {"consumed_samples", args_.consumed_samples}}}};
+    const nlohmann::json record = {{"format", "megatron"},
+                                   {"layout", ToJson(args_.layout)}};
+    ForeignCheckpoint result;
+    SS_ASSIGN_OR_RETURN(
+        result.files,
+        builder_.Build(args_.iteration, StateText(state), StateText(record)));
+    result.left_out.emplace_back("random number state (rng_state)");
+    result.left_out.emplace_back("scheduler state (opt_param_scheduler)");
+    if (has_state) {
+      result.left_out.emplace_back(
+          "weights of the model, which are the rounded masters");
+    }
+    return result;
+  }
+
+  const std::string directory_;
+  ckpt::ForeignFilesBuilder builder_;
+  MegatronArgs args_;
+  std::vector<LogicalTensor> tensors_;
+  std::unique_ptr<ModelMap> map_;
+  std::array<bool, 3> kinds_ = {};  // by OptimizerKind: of some rank
+};
+
+}  // namespace
+
+absl::StatusOr<ForeignCheckpoint> ReadMegatronLegacy(
+    const std::string& path, std::optional<int64_t> vocab_size) {
+  SS_ASSIGN_OR_RETURN(const std::string directory, IterationOf(path));
+  return LegacyReader(path, directory).Read(vocab_size);
+}
+
+}  // namespace shardshift::reshard

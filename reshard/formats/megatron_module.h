@@ -1,0 +1,39 @@
+// The parameters of one model chunk in a legacy Megatron file, matched with
+// ours.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_RESHARD_FORMATS_MEGATRON_MODULE_H_
+#define SHARDSHIFT_RESHARD_FORMATS_MEGATRON_MODULE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "reshard/formats/torch_file.h"
+#include "reshard/layout/parameters.h"
+
+namespace shardshift::reshard {
+
+struct ModuleParameter {
+  std::string name;  // Megatron's
+  TorchTensor tensor;
+  const Parameter* parameter = nullptr;
+  bool is_expert = false;
+};
+
+struct Module {
+  // In the order of the file, which is that of registration.
+  std::vector<ModuleParameter> parameters;
+  std::vector<std::string> ignored;  // names of state of other kinds
+};
+
+// `parameters`: of the rank and chunk, under their global names.
+// Errors: DataLoss naming a parameter that is missing, unknown, not dense, or
+// of another shape.
+absl::StatusOr<Module> ReadModule(
+    const TorchFile& file, const PickleValue& module,
+    const std::vector<const Parameter*>& parameters);
+
+}  // namespace shardshift::reshard
+
+#endif  // SHARDSHIFT_RESHARD_FORMATS_MEGATRON_MODULE_H_

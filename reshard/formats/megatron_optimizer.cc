@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reshard/formats/megatron_optimizer.h"
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "ckpt/core/status_macros.h"
+#include "ckpt/io/file.h"
+#include "reshard/layout/flat_buffer.h"
+
+namespace shardshift::reshard {
+namespace {
+
+// Megatron's key of a state, and our role.
+struct StateKey {
+  const char* key;
+  const char* role;
+};
+constexpr std::array<StateKey, 3> kFlatStates = {
+    {{"param", "master"},
+     {"exp_avg", "exp_avg"},
+     {"exp_avg_sq", "exp_avg_sq"}}};
+
+class StateAdder {
+ public:
+  StateAdder(const OptimizerSource& source, ckpt::ForeignFilesBuilder& builder)
+      : source_(source), builder_(builder) {}
+
+  absl::StatusOr<int64_t> AddFile(const std::string& path) {
+    SS_ASSIGN_OR_RETURN(const ckpt::File file, ckpt::File::OpenForRead(path));
+    SS_ASSIGN_OR_RETURN(const int64_t num_bytes, file.Size());
+    return builder_.AddFile(path, num_bytes);
+  }
+
+  // The pieces of a parameter that begins at `offset_bytes` of the file.
+  absl::Status AddParameter(const Parameter& parameter, const char* role,
+                            ckpt::DType dtype, int64_t file,
+                            int64_t offset_bytes) {
+    // The copy of an embedding is the embedding of another rank.
+    if (parameter.is_copy) return absl::OkStatus();
+    for (const Piece& piece : parameter.pieces) {
+      const LogicalTensor& tensor = (*source_.tensors)[piece.tensor];
+      const int64_t place = offset_bytes + piece.offset * ckpt::ItemSize(dtype);
+      SS_RETURN_IF_ERROR(builder_.Add({tensor.name, role, dtype, tensor.shape},
+                                      piece.box, {file, place, 0}));
+    }
+    return absl::OkStatus();
+  }
+
+  const OptimizerSource& source() const { return source_; }
+  // Whether no other rank is the one to tell of it.
+  bool IsMine(const ModuleParameter& parameter) const {
+    const bool is_replica = parameter.parameter->split == Split::kReplicated &&
+                            !source_.is_first_tensor_rank;
+    return !is_replica && (source_.is_first_expert_rank || parameter.is_expert);
+  }
+
+ private:
+  const OptimizerSource& source_;
+  ckpt::ForeignFilesBuilder& builder_;
+};
+
+// distrib_optim.pt: flat buffers, of which the padding at the ends of buckets
+// is left out.
+class DistributedState {
+ public:
+  DistributedState(std::string path, const TorchFile& torch, int64_t file,
+                   StateAdder& adder)
+      : path_(std::move(path)), torch_(torch), file_(file), adder_(adder) {}
+
+  absl::Status Add(const std::vector<Module>& modules) {
+    const bool separates = adder_.source().args->layout.separates_experts();
+    if (!separates) return AddOptimizer(torch_.root(), modules, std::nullopt);
+    SS_ASSIGN_OR_RETURN(const auto optimizers, torch_.root().AsList());
+    if (optimizers.size() != 2) {
+      return Wrong(absl::StrCat("has ", optimizers.size(),
+                                " optimizers, expected those of the dense "
+                                "parameters and of the experts"));
+    }
+    if (adder_.source().is_first_expert_rank) {
+      SS_RETURN_IF_ERROR(AddOptimizer(optimizers[0], modules, false));
+    }
+    return AddOptimizer(optimizers[1], modules, true);
+  }
+
+ private:
+  absl::Status Wrong(absl::string_view problem) const {
+    return absl::DataLossError(absl::StrCat(path_, ": ", problem));
+  }
+
+  // The buffers of an optimizer are numbered by chunk; of `experts`, those that
+  // it has.
+  absl::Status AddOptimizer(const PickleValue& optimizer,
+                            const std::vector<Module>& modules,
+                            std::optional<bool> experts) {
+    SS_ASSIGN_OR_RETURN(const auto entries, optimizer.AsEntries());
+    int64_t number = 0;
+    for (size_t chunk = 0; chunk < modules.size(); ++chunk) {
+      std::vector<const ModuleParameter*> parameters;
+      for (const ModuleParameter& p : modules[chunk].parameters) {
+        if (!experts.has_value() || p.is_expert == *experts) {
+          parameters.push_back(&p);
+        }
+      }
+      if (parameters.empty()) continue;
+      const PickleValue* buffer = nullptr;
+      for (const auto& [key, value] : entries) {
+        if (key.kind() == PickleKind::kInt && *key.AsInt() == number) {
+          buffer = &value;
+        }
+      }
+      if (buffer == nullptr) {
+        return Wrong(absl::StrCat("has no buffer ", number));
+      }
+      SS_RETURN_IF_ERROR(AddBuffer(*buffer, parameters,
+                                   static_cast<int64_t>(chunk),
+                                   experts.value_or(false)));
+      ++number;
+    }
+    return absl::OkStatus();
+  }
+
+  FlatBuffer LayOut(const std::vector<const ModuleParameter*>& parameters,
+                    int64_t chunk, bool experts) const {
+    const MegatronArgs& args = *adder_.source().args;
+    std::vector<FlatParameter> flat;
+    flat.reserve(parameters.size());
+    for (const ModuleParameter* p : parameters) {
+      flat.push_back({.num_elements = p->parameter->num_elements(),
+                      .shared_embedding = p->parameter->shared_embedding});
+    }
+    FlatBufferOptions options = {
+        .data_ranks =
+            experts ? args.layout.expert_data_size() : args.layout.data,
+        .distributed_optimizer = true};
+    if (adder_.source().is_first_stage && chunk == 0) {
+      options.bucket_size = args.bucket_size;
+    }
+    return MakeFlatBuffer(flat, options);
+  }
+
+  absl::Status AddBuffer(const PickleValue& buffer,
+                         const std::vector<const ModuleParameter*>& parameters,
+                         int64_t chunk, bool experts) {
+    SS_ASSIGN_OR_RETURN(const auto by_dtype, buffer.AsEntries());
+    if (by_dtype.size() != 1) {
+      return Wrong(absl::StrCat("a buffer has ", by_dtype.size(),
+                                " dtypes of parameters, expected one"));
+    }
+    const PickleValue& states = by_dtype.front().second;
+    const FlatBuffer flat = LayOut(parameters, chunk, experts);
+    int64_t unpadded = 0;
+    for (const FlatBuffer::Bucket& bucket : flat.buckets) {
+      unpadded += bucket.unpadded;
+    }
+    for (const StateKey& state : kFlatStates) {
+      SS_ASSIGN_OR_RETURN(const PickleValue value, states.Get(state.key));
+      SS_ASSIGN_OR_RETURN(const TorchTensor tensor, torch_.Tensor(value));
+      if (tensor.shape != ckpt::Shape{unpadded} || !tensor.IsDense()) {
+        return Wrong(absl::StrCat(
+            state.key, " has shape ", ckpt::ToString(tensor.shape),
+            ", by the arguments the buffer has ", unpadded, " elements"));
+      }
+      SS_RETURN_IF_ERROR(AddState(flat, parameters, tensor, state.role));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddState(const FlatBuffer& flat,
+                        const std::vector<const ModuleParameter*>& parameters,
+                        const TorchTensor& tensor, const char* role) {
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      if (!adder_.IsMine(*parameters[i])) continue;
+      // The padding of all buckets before its own is left out.
+      int64_t begin = flat.parameters[i].begin;
+      for (const FlatBuffer::Bucket& bucket : flat.buckets) {
+        if (bucket.range.end > flat.parameters[i].begin) break;
+        begin -= bucket.range.size() - bucket.unpadded;
+      }
+      SS_RETURN_IF_ERROR(adder_.AddParameter(
+          *parameters[i]->parameter, role, tensor.dtype, file_,
+          tensor.offset_bytes + begin * ckpt::ItemSize(tensor.dtype)));
+    }
+    return absl::OkStatus();
+  }
+
+  const std::string path_;
+  const TorchFile& torch_;
+  const int64_t file_;
+  StateAdder& adder_;
+};
+
+// torch's state of an optimizer: parameters by number, those that decay before
+// those that do not, each in the order of registration.
+class PlainState {
+ public:
+  PlainState(const TorchFile& torch, int64_t file, StateAdder& adder)
+      : torch_(torch), file_(file), adder_(adder) {}
+
+  absl::Status Add(const PickleValue& optimizer,
+                   const std::vector<Module>& modules) {
+    SS_ASSIGN_OR_RETURN(const PickleValue inner, optimizer.Get("optimizer"));
+    SS_ASSIGN_OR_RETURN(const PickleValue state, inner.Get("state"));
+    SS_ASSIGN_OR_RETURN(const auto states, state.AsEntries());
+    SS_ASSIGN_OR_RETURN(const auto order, InOrder(inner, modules));
+    SS_ASSIGN_OR_RETURN(const auto masters, MastersOf(optimizer));
+    if (states.size() != order.size() ||
+        (!masters.empty() && masters.size() != order.size())) {
+      return absl::DataLossError(
+          absl::StrCat(torch_.path(), ": the optimizer has state of ",
+                       states.size(), " parameters, masters of ",
+                       masters.size(), ", and there are ", order.size()));
+    }
+    for (const auto& [key, value] : states) {
+      SS_ASSIGN_OR_RETURN(const int64_t index, key.AsInt());
+      if (index < 0 || index >= std::ssize(order)) {
+        return key.Wrong("the number of a parameter");
+      }
+      const ModuleParameter& parameter = *order[index];
+      if (!adder_.IsMine(parameter)) continue;
+      SS_RETURN_IF_ERROR(AddTensor(parameter, value, "exp_avg"));
+      SS_RETURN_IF_ERROR(AddTensor(parameter, value, "exp_avg_sq"));
+      // A parameter of 32 bits is its own master.
+      TorchTensor master = parameter.tensor;
+      if (!masters.empty()) {
+        SS_ASSIGN_OR_RETURN(master, torch_.Tensor(masters[index]));
+      }
+      SS_RETURN_IF_ERROR(AddChecked(parameter, master, "master"));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static bool Decays(const ModuleParameter& parameter) {
+    return parameter.tensor.shape.size() > 1 &&
+           !absl::EndsWith(parameter.name, ".bias");
+  }
+
+  absl::StatusOr<std::vector<const ModuleParameter*>> InOrder(
+      const PickleValue& inner, const std::vector<Module>& modules) const {
+    SS_ASSIGN_OR_RETURN(const PickleValue value, inner.Get("param_groups"));
+    SS_ASSIGN_OR_RETURN(const auto groups, value.AsList());
+    std::vector<const ModuleParameter*> order;
+    for (const PickleValue& group : groups) {
+      SS_ASSIGN_OR_RETURN(const PickleValue mult, group.Get("wd_mult"));
+      SS_ASSIGN_OR_RETURN(const double decay, mult.AsDouble());
+      for (const Module& module : modules) {
+        for (const ModuleParameter& p : module.parameters) {
+          if (Decays(p) == (decay != 0)) order.push_back(&p);
+        }
+      }
+    }
+    return order;
+  }
+
+  static absl::StatusOr<std::vector<PickleValue>> MastersOf(
+      const PickleValue& optimizer) {
+    std::vector<PickleValue> masters;
+    SS_ASSIGN_OR_RETURN(const auto found,
+                        optimizer.Find("fp32_from_fp16_params"));
+    if (!found.has_value()) return masters;
+    SS_ASSIGN_OR_RETURN(const auto groups, found->AsList());
+    for (const PickleValue& group : groups) {
+      SS_ASSIGN_OR_RETURN(const auto tensors, group.AsList());
+      masters.insert(masters.end(), tensors.begin(), tensors.end());
+    }
+    return masters;
+  }
+
+  absl::Status AddTensor(const ModuleParameter& parameter,
+                         const PickleValue& states, const char* role) {
+    SS_ASSIGN_OR_RETURN(const PickleValue value, states.Get(role));
+    SS_ASSIGN_OR_RETURN(const TorchTensor tensor, torch_.Tensor(value));
+    return AddChecked(parameter, tensor, role);
+  }
+
+  absl::Status AddChecked(const ModuleParameter& parameter,
+                          const TorchTensor& tensor, const char* role) {
+    if (tensor.shape != parameter.tensor.shape || !tensor.IsDense()) {
+      return absl::DataLossError(absl::StrCat(
+          torch_.path(), ": ", role, " of ", parameter.name, " has shape ",
+          ckpt::ToString(tensor.shape), ", the parameter ",
+          ckpt::ToString(parameter.tensor.shape)));
+    }
+    return adder_.AddParameter(*parameter.parameter, role, tensor.dtype, file_,
+                               tensor.offset_bytes);
+  }
+
+  const TorchFile& torch_;
+  const int64_t file_;
+  StateAdder& adder_;
+};
+
+}  // namespace
+
+absl::StatusOr<OptimizerKind> AddOptimizer(const OptimizerSource& source,
+                                           const std::vector<Module>& modules,
+                                           ckpt::ForeignFilesBuilder& builder) {
+  StateAdder adder(source, builder);
+  SS_ASSIGN_OR_RETURN(const auto optimizer,
+                      source.torch->root().Find("optimizer"));
+  if (!optimizer.has_value() || optimizer->IsNone()) {
+    return OptimizerKind::kNone;
+  }
+  if (!source.args->layout.distributed_optimizer) {
+    SS_ASSIGN_OR_RETURN(const int64_t file,
+                        adder.AddFile(source.torch->path()));
+    SS_RETURN_IF_ERROR(
+        PlainState(*source.torch, file, adder).Add(*optimizer, modules));
+    return OptimizerKind::kPlain;
+  }
+  const std::string path = ckpt::JoinPath(source.folder, "distrib_optim.pt");
+  SS_ASSIGN_OR_RETURN(const ckpt::File file, ckpt::File::OpenForRead(path));
+  SS_ASSIGN_OR_RETURN(const TorchFile torch, TorchFile::Read(file));
+  SS_ASSIGN_OR_RETURN(const int64_t number, adder.AddFile(path));
+  SS_RETURN_IF_ERROR(DistributedState(path, torch, number, adder).Add(modules));
+  return OptimizerKind::kDistributed;
+}
+
+absl::Status AddWeights(const OptimizerSource& source,
+                        const std::vector<Module>& modules,
+                        ckpt::ForeignFilesBuilder& builder) {
+  StateAdder adder(source, builder);
+  SS_ASSIGN_OR_RETURN(const int64_t file, adder.AddFile(source.torch->path()));
+  for (const Module& module : modules) {
+    for (const ModuleParameter& p : module.parameters) {
+      if (!adder.IsMine(p)) continue;
+      SS_RETURN_IF_ERROR(adder.AddParameter(
+          *p.parameter, "weight", p.tensor.dtype, file, p.tensor.offset_bytes));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace shardshift::reshard
