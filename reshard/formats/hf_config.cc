@@ -264,6 +264,11 @@ void ReadExperts(JsonFields& fields, HfFamily family, ModelConfig& model) {
   }
   model.moe_router_topk =
       fields.Int("num_experts_per_tok", DefaultsOf(family).experts_per_token);
+  if (model.moe_router_topk > model.num_experts) {
+    fields.RefuseValue(
+        "num_experts_per_tok",
+        absl::StrCat("at most the experts there are, ", model.num_experts));
+  }
 }
 
 void ReadLlamaKind(JsonFields& fields, HfFamily family, ModelConfig& model) {

@@ -24,11 +24,12 @@ struct HfConfig {
 // What `text`, the contents of a config.json, says of the model, in the keys of
 // transformers 4 or 5; absent keys mean what they mean there. Keys that do not
 // decide what is computed are left alone.
-// Errors, all naming the key and what was expected: DataLoss if it is no JSON;
-// InvalidArgument for a value that is missing, mistyped or out of range, or
-// whatever Validate says; Unimplemented for another family or kind of model, or
-// for a fact that a ModelConfig cannot state. They suggest `--generic`, which
-// takes tensors as they are, where it helps.
+// Errors, all naming the key (the file, the caller adds) and what was expected:
+// DataLoss if it is no JSON; InvalidArgument for a value that is missing,
+// mistyped or out of range, or whatever Validate says; Unimplemented for
+// another family or kind of model, or for a fact that a ModelConfig cannot
+// state. They suggest `--generic`, which takes tensors as they are, where it
+// helps.
 absl::StatusOr<HfConfig> ParseHfConfig(absl::string_view text);
 absl::StatusOr<HfConfig> HfConfigFromJson(const nlohmann::json& object);
 
