@@ -1,28 +1,191 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reshard/formats/hf_checkpoint.h"
 
+#include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/file.h"
+#include "ckpt/reader.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/formats/generic.h"
+#include "reshard/formats/hf_config.h"
+#include "reshard/formats/hf_index.h"
+#include "reshard/formats/hf_names.h"
 #include "reshard/formats/safetensors_files.h"
 
 namespace shardshift::reshard {
+namespace {
+
+// Megatron's default, for as many tensor-parallel ranks as sums are made of.
+constexpr int64_t kVocabularyMultiple = int64_t{128} * 8;
+
+SourceTensors SourceOf(const HfFolder& folder) {
+  SourceTensors source;
+  for (const HfFile& file : folder.files) {
+    source.files.push_back(
+        {ckpt::JoinPath(folder.directory, file.name), file.num_bytes});
+  }
+  for (const HfTensor& found : folder.tensors) {
+    SourceTensor tensor;
+    tensor.key = found.tensor.name;
+    tensor.dtype = found.tensor.dtype;
+    tensor.shape = found.tensor.shape;
+    tensor.chunks.push_back(
+        {ckpt::WholeBox(tensor.shape), found.file, found.tensor.begin, 0});
+    source.tensors.push_back(std::move(tensor));
+  }
+  return source;
+}
+
+// Files of the folder that have no place in a checkpoint, such as tokenizers.
+absl::StatusOr<std::vector<std::string>> OtherFiles(const HfFolder& folder) {
+  SS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                      ckpt::ListDirectory(folder.directory));
+  std::vector<std::string> others;
+  for (const std::string& name : names) {
+    const bool is_weights =
+        std::any_of(folder.files.begin(), folder.files.end(),
+                    [&name](const HfFile& file) { return file.name == name; });
+    if (is_weights || name == kHfConfigName || name == kHfIndexName) continue;
+    others.push_back(absl::StrCat("file ", name));
+  }
+  return others;
+}
+
+absl::StatusOr<ckpt::Fingerprint> FingerprintOf(const SourceTensors& source,
+                                                const SourceTensor& tensor) {
+  ckpt::ForeignFilesBuilder builder(tensor.key);
+  AddFiles(source, builder);
+  const SourceChunk& chunk = tensor.chunks.front();
+  SS_RETURN_IF_ERROR(
+      builder.Add({"values", "weight", tensor.dtype, tensor.shape}, chunk.box,
+                  {chunk.file, chunk.offset_bytes, 0}));
+  SS_ASSIGN_OR_RETURN(ckpt::ForeignFiles files, builder.Build(0, "{}", "{}"));
+  const std::unique_ptr<ckpt::Reader> reader =
+      ckpt::Reader::OpenForeign(std::move(files));
+  SS_RETURN_IF_ERROR(reader->TakeFingerprints());
+  return ckpt::TensorFingerprints(reader->table()).front();
+}
+
+// The output layer of a tied model, if it is there, must be the embedding.
+absl::Status CheckTiedCopy(const SourceTensors& source, const HfMatch& match) {
+  if (!match.tied_copy.has_value()) return absl::OkStatus();
+  const SourceTensor& copy = source.tensors[*match.tied_copy];
+  for (size_t i = 0; i < match.tensors.size(); ++i) {
+    // The embedding is the first logical tensor.
+    if (match.tensors[i].pieces.front().tensor != 0) continue;
+    const SourceTensor& embedding = source.tensors[match.found[i]];
+    SS_ASSIGN_OR_RETURN(const ckpt::Fingerprint a, FingerprintOf(source, copy));
+    SS_ASSIGN_OR_RETURN(const ckpt::Fingerprint b,
+                        FingerprintOf(source, embedding));
+    if (a == b) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        copy.key, " differs from ", embedding.key,
+        ", although config.json "
+        "ties them; with \"tie_word_embeddings\": false both are taken"));
+  }
+  return absl::OkStatus();
+}
+
+nlohmann::json ToJson(const HfNaming& naming) {
+  return {{"fused_experts", naming.fused_experts}, {"bare", naming.bare}};
+}
+
+absl::StatusOr<ForeignCheckpoint> ReadModel(const HfFolder& folder,
+                                            const SourceTensors& source) {
+  SS_ASSIGN_OR_RETURN(const std::optional<std::string> text,
+                      ReadHfConfigText(folder.directory));
+  if (!text.has_value()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(folder.directory,
+                     " has no config.json, which tells what the model is; "
+                     "--generic takes the tensors under their own names"));
+  }
+  absl::StatusOr<HfConfig> config = ParseHfConfig(*text);
+  if (!config.ok()) {
+    return Annotate(config.status(),
+                    ckpt::JoinPath(folder.directory, kHfConfigName));
+  }
+  ModelConfig model = config->model;
+  model.padded_vocab_size = (model.vocab_size + kVocabularyMultiple - 1) /
+                            kVocabularyMultiple * kVocabularyMultiple;
+  std::vector<FoundTensor> found;
+  found.reserve(source.tensors.size());
+  for (const SourceTensor& tensor : source.tensors) {
+    found.push_back({tensor.key, tensor.shape});
+  }
+  absl::StatusOr<HfMatch> match = MatchHfTensors(model, config->family, found);
+  if (!match.ok()) return Annotate(match.status(), folder.directory);
+  SS_RETURN_IF_ERROR(CheckTiedCopy(source, *match));
+
+  const std::vector<LogicalTensor> tensors = LogicalTensors(model);
+  ckpt::ForeignFilesBuilder builder(folder.directory);
+  AddFiles(source, builder);
+  for (size_t i = 0; i < match->tensors.size(); ++i) {
+    SS_RETURN_IF_ERROR(AddPieces(match->tensors[i],
+                                 source.tensors[match->found[i]], tensors,
+                                 "weight", builder));
+  }
+  const nlohmann::json state = {
+      {"model", ToJson(model)},
+      {"huggingface", {{"config", *text}, {"naming", ToJson(match->naming)}}}};
+  ForeignCheckpoint result;
+  SS_ASSIGN_OR_RETURN(result.files,
+                      builder.Build(/*step=*/0, StateText(state),
+                                    R"({"format": "safetensors"})"));
+  for (const int64_t ignored : match->ignored) {
+    result.left_out.push_back(
+        absl::StrCat("buffer ", source.tensors[ignored].key));
+  }
+  return result;
+}
+
+absl::StatusOr<ForeignCheckpoint> ReadGeneric(const std::string& path,
+                                              const SourceTensors& source) {
+  const nlohmann::json state = {{"generic", {{"format", "safetensors"}}}};
+  ForeignCheckpoint result;
+  SS_ASSIGN_OR_RETURN(result.files,
+                      GenericFiles(path, source, /*step=*/0, StateText(state),
+                                   R"({"format": "safetensors"})"));
+  return result;
+}
+
+}  // namespace
 
 absl::StatusOr<ForeignCheckpoint> ReadHuggingFace(const std::string& path,
                                                   bool generic) {
-  SourceTensors source;
-  SS_RETURN_IF_ERROR(AddSafetensorsFile(path, source));
-  if (!generic) return absl::FailedPreconditionError("--generic");
-  const nlohmann::json state = {{"generic", {{"format", "safetensors"}}}};
-  ForeignCheckpoint result;
-  SS_ASSIGN_OR_RETURN(result.files, GenericFiles(path, source, /*step=*/0,
-                                                 StateText(state), "{}"));
+  SS_ASSIGN_OR_RETURN(const bool is_directory,
+                      ckpt::Exists(ckpt::JoinPath(path, ".")));
+  if (!is_directory) {
+    if (!generic) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          path,
+          " is one file; name its folder, whose config.json tells what "
+          "the model is, or --generic"));
+    }
+    SourceTensors source;
+    SS_RETURN_IF_ERROR(AddSafetensorsFile(path, source));
+    return ReadGeneric(path, source);
+  }
+  SS_ASSIGN_OR_RETURN(const HfFolder folder, ReadHfFolder(path));
+  const SourceTensors source = SourceOf(folder);
+  SS_ASSIGN_OR_RETURN(
+      ForeignCheckpoint result,
+      generic ? ReadGeneric(path, source) : ReadModel(folder, source));
+  SS_ASSIGN_OR_RETURN(std::vector<std::string> others, OtherFiles(folder));
+  for (const std::string& unlisted : folder.unlisted) {
+    others.push_back(
+        absl::StrCat("tensor that the index does not list: ", unlisted));
+  }
+  result.left_out.insert(result.left_out.end(), others.begin(), others.end());
   return result;
 }
 

@@ -8,12 +8,13 @@
 #include "ckpt/core/status_macros.h"
 #include "reshard/exec/generic_plan.h"
 #include "reshard/formats/generic.h"
+#include "reshard/formats/hf_export.h"
 #include "reshard/formats/safetensors_files.h"
 
 namespace shardshift::reshard {
 namespace {
 
-// One file with every tensor as it is.
+// Every tensor as it is.
 absl::StatusOr<ExportPlan> PlanGeneric(const ckpt::Reader& source,
                                        const ExportChoice& choice) {
   SS_ASSIGN_OR_RETURN(const CopyPlan copies,
@@ -36,10 +37,7 @@ absl::StatusOr<ExportPlan> PlanGeneric(const ckpt::Reader& source,
     tensors.push_back({tensor.name, tensor.shape});
     plan.tensors.push_back({copy.source, tensor.name, tensor.role});
   }
-  SS_ASSIGN_OR_RETURN(
-      ckpt::ForeignFile file,
-      LayOutSafetensorsFile("model.safetensors", entries, tensors));
-  plan.files.push_back(std::move(file));
+  SS_RETURN_IF_ERROR(AddShards(entries, tensors, choice, plan));
   return plan;
 }
 
@@ -52,7 +50,8 @@ absl::StatusOr<ExportPlan> PlanExport(const OpenedSource& source, Format to,
         absl::StrCat("--to ", InfoOf(to).name,
                      " cannot be written; `reshard formats` lists what can"));
   }
-  return PlanGeneric(*source.reader, choice);
+  return choice.generic ? PlanGeneric(*source.reader, choice)
+                        : PlanHfExport(*source.reader, choice);
 }
 
 }  // namespace shardshift::reshard

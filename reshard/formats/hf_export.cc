@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reshard/formats/hf_export.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ckpt/core/convert.h"
+#include "ckpt/core/status_macros.h"
+#include "reshard/exec/checkpoint_state.h"
+#include "reshard/formats/hf_config.h"
+#include "reshard/formats/hf_index.h"
+#include "reshard/formats/hf_names.h"
+#include "reshard/formats/hf_shards.h"
+#include "reshard/layout/content.h"
+
+namespace shardshift::reshard {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kWeight[] = "weight";
+
+absl::StatusOr<std::string> TorchDType(ckpt::DType dtype) {
+  switch (dtype) {
+    case ckpt::DType::kF32:
+      return "float32";
+    case ckpt::DType::kF64:
+      return "float64";
+    case ckpt::DType::kF16:
+      return "float16";
+    case ckpt::DType::kBF16:
+      return "bfloat16";
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("transformers loads no weights of dtype ",
+                       ckpt::Name(dtype), "; choose F32, F16 or BF16"));
+  }
+}
+
+// What the source says of the folder it came from.
+struct Origin {
+  std::optional<std::string> config;
+  HfNaming naming;
+};
+
+absl::StatusOr<Origin> OriginOf(const CheckpointState& state) {
+  Origin origin;
+  const auto found = state.state.find("huggingface");
+  if (found != state.state.end() && found->is_object()) {
+    if (const auto it = found->find("config");
+        it != found->end() && it->is_string()) {
+      origin.config = it->get<std::string>();
+    }
+    if (const auto it = found->find("naming");
+        it != found->end() && it->is_object()) {
+      origin.naming.fused_experts = it->value("fused_experts", false);
+      origin.naming.bare = it->value("bare", false);
+    }
+  }
+  if (!origin.config.has_value()) {
+    SS_ASSIGN_OR_RETURN(origin.naming.family, FamilyFor(state.model));
+    return origin;
+  }
+  SS_ASSIGN_OR_RETURN(const HfConfig config, ParseHfConfig(*origin.config));
+  ModelConfig described = config.model;
+  described.padded_vocab_size = state.model.padded_vocab_size;
+  if (described != state.model) {
+    return absl::FailedPreconditionError(
+        "the config.json in the state describes another model than the state "
+        "itself");
+  }
+  origin.naming.family = config.family;
+  return origin;
+}
+
+// As it was, but for the dtype if that is another now.
+absl::StatusOr<std::string> ConfigText(const Origin& origin,
+                                       const ModelConfig& model,
+                                       const std::string& dtype) {
+  if (!origin.config.has_value()) {
+    SS_ASSIGN_OR_RETURN(const json made,
+                        HfConfigFor(model, origin.naming.family, dtype));
+    return absl::StrCat(made.dump(2), "\n");
+  }
+  nlohmann::ordered_json config = nlohmann::ordered_json::parse(*origin.config);
+  bool changed = false;
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    if (!config.contains(key) || config[key] == dtype) continue;
+    config[key] = dtype;
+    changed = true;
+  }
+  return changed ? absl::StrCat(config.dump(2), "\n") : *origin.config;
+}
+
+// What a run would need and a folder cannot hold.
+void NameLeftOut(const CheckpointState& state, Content content,
+                 ExportPlan& plan) {
+  if (content == Content::kTraining) {
+    plan.left_out.emplace_back("optimizer state (exp_avg, exp_avg_sq)");
+  }
+  for (const auto& [key, value] : state.state.items()) {
+    if (key == "model" || key == "huggingface") continue;
+    plan.left_out.push_back(absl::StrCat("state: ", key));
+  }
+}
+
+}  // namespace
+
+absl::Status AddShards(const std::vector<SafetensorsEntry>& entries,
+                       const std::vector<LogicalTensor>& tensors,
+                       const ExportChoice& choice, ExportPlan& plan) {
+  absl::StatusOr<int64_t> max_bytes = ParseShardBytes(choice.max_shard_size);
+  if (!max_bytes.ok()) return Annotate(max_bytes.status(), "--max-shard-size");
+  std::vector<int64_t> sizes;
+  int64_t total_bytes = 0;
+  int64_t total_elements = 0;
+  for (const SafetensorsEntry& entry : entries) {
+    const int64_t num_elements =
+        ckpt::NumElements(ckpt::WholeBox(entry.stored.shape));
+    sizes.push_back(num_elements * ckpt::ItemSize(entry.dtype));
+    total_bytes += sizes.back();
+    total_elements += num_elements;
+  }
+  const auto shards = PlanShards(sizes, *max_bytes);
+  std::vector<HfPlace> places;
+  for (size_t s = 0; s < shards.size(); ++s) {
+    const std::string name =
+        ShardName(static_cast<int64_t>(s), static_cast<int64_t>(shards.size()));
+    std::vector<SafetensorsEntry> in_file;
+    for (const int64_t e : shards[s]) {
+      in_file.push_back(entries[e]);
+      places.push_back({entries[e].stored.name, name});
+    }
+    SS_ASSIGN_OR_RETURN(ckpt::ForeignFile file,
+                        LayOutSafetensorsFile(name, in_file, tensors));
+    plan.files.push_back(std::move(file));
+  }
+  if (shards.size() > 1) {
+    plan.texts.push_back(
+        {kHfIndexName, HfIndexText(places, total_bytes, total_elements)});
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ExportPlan> PlanHfExport(const ckpt::Reader& source,
+                                        const ExportChoice& choice) {
+  if (choice.choice.select != "*") {
+    return absl::InvalidArgumentError(
+        "--select makes no whole model, as a Hugging Face folder has to be; "
+        "with --generic it does");
+  }
+  SS_ASSIGN_OR_RETURN(const CheckpointState state, ReadState(source));
+  const std::vector<LogicalTensor> tensors = LogicalTensors(state.model);
+  const Content content = ContentOf(source);
+  SS_RETURN_IF_ERROR(CheckStored(source, tensors, content));
+  SS_RETURN_IF_ERROR(CheckNothingElse(source, tensors, content));
+  SS_ASSIGN_OR_RETURN(const Origin origin, OriginOf(state));
+  SS_ASSIGN_OR_RETURN(const std::vector<StoredTensor> stored,
+                      HfTensors(state.model, origin.naming));
+  ExportPlan plan;
+  std::vector<ckpt::DType> dtypes;
+  for (const LogicalTensor& tensor : tensors) {
+    SS_ASSIGN_OR_RETURN(
+        const int64_t index,
+        source.FindTensor(tensor.name, RolesOf(content).front()));
+    plan.tensors.push_back({index, tensor.name, kWeight});
+    const ckpt::DType found = source.table().tensors[index].dtype;
+    dtypes.push_back(choice.choice.dtype.value_or(found));
+    SS_RETURN_IF_ERROR(
+        Annotate(ckpt::CheckConversion(found, dtypes.back()), tensor.name));
+  }
+  std::vector<SafetensorsEntry> entries;
+  for (const StoredTensor& tensor : stored) {
+    const ckpt::DType dtype = dtypes[tensor.pieces.front().tensor];
+    for (const Piece& piece : tensor.pieces) {
+      if (dtypes[piece.tensor] == dtype) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          tensor.name, " would be of two dtypes, ", ckpt::Name(dtype), " and ",
+          ckpt::Name(dtypes[piece.tensor]), "; choose one with --dtype"));
+    }
+    entries.push_back({tensor, dtype, kWeight});
+  }
+  SS_RETURN_IF_ERROR(AddShards(entries, tensors, choice, plan));
+  SS_ASSIGN_OR_RETURN(const std::string dtype, TorchDType(dtypes.front()));
+  SS_ASSIGN_OR_RETURN(std::string config,
+                      ConfigText(origin, state.model, dtype));
+  plan.texts.push_back({kHfConfigName, std::move(config)});
+  NameLeftOut(state, content, plan);
+  return plan;
+}
+
+}  // namespace shardshift::reshard
