@@ -23,7 +23,7 @@ constexpr std::array<FormatInfo, 7> kFormats = {{
     {Format::kDcp, "dcp", "PyTorch distributed checkpoint", false, true, false,
      false},
     {Format::kTorchDist, "torch_dist", "Megatron-Core distributed checkpoint",
-     false, false, false, false},
+     true, true, false, false},
     {Format::kMegatron, "megatron", "Megatron legacy files, mp_rank_*", true,
      false, false, false},
     {Format::kDeepSpeed, "deepspeed", "DeepSpeed ZeRO", false, false, false,

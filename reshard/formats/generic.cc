@@ -99,7 +99,8 @@ absl::StatusOr<ckpt::ForeignFiles> GenericFiles(const std::string& path,
                                tensor.dtype, tensor.shape};
     for (const SourceChunk& chunk : tensor.chunks) {
       SS_RETURN_IF_ERROR(Annotate(
-          builder.Add(info, chunk.box, {chunk.file, chunk.offset_bytes, chunk.column_pitch}),
+          builder.Add(info, chunk.box,
+                      {chunk.file, chunk.offset_bytes, chunk.column_pitch}),
           absl::CHexEscape(tensor.key)));
     }
   }

@@ -2,14 +2,13 @@
 #include "reshard/formats/megatron_legacy.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "ckpt/core/status_macros.h"
@@ -18,13 +17,13 @@
 #include "reshard/formats/megatron_args.h"
 #include "reshard/formats/megatron_module.h"
 #include "reshard/formats/megatron_optimizer.h"
+#include "reshard/formats/torch_dist.h"
 #include "reshard/layout/model_map.h"
 
 namespace shardshift::reshard {
 namespace {
 
 constexpr char kModelFile[] = "model_optim_rng.pt";
-constexpr int64_t kMaxTrackerBytes = 64;
 
 // A rank's folder, and what its files hold.
 struct RankFolder {
@@ -42,27 +41,6 @@ std::string FolderName(const Layout& layout, const RankFolder& rank) {
 
 bool IsRankFolder(absl::string_view name) {
   return absl::StartsWith(name, "mp_rank_");
-}
-
-// The folder with the ranks' folders.
-absl::StatusOr<std::string> IterationOf(const std::string& path) {
-  SS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                      ckpt::ListDirectory(path));
-  if (std::any_of(names.begin(), names.end(), IsRankFolder)) return path;
-  const std::string tracker =
-      ckpt::JoinPath(path, "latest_checkpointed_iteration.txt");
-  SS_ASSIGN_OR_RETURN(const ckpt::File file, ckpt::File::OpenForRead(tracker));
-  SS_ASSIGN_OR_RETURN(const int64_t num_bytes, file.Size());
-  std::string text(std::min(num_bytes, kMaxTrackerBytes), '\0');
-  SS_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(text))));
-  const absl::string_view word = absl::StripAsciiWhitespace(text);
-  if (word == "release") return ckpt::JoinPath(path, "release");
-  int64_t iteration = 0;
-  if (!absl::SimpleAtoi(word, &iteration) || iteration < 0) {
-    return absl::DataLossError(absl::StrCat(
-        tracker, " names no iteration, expected a number or \"release\""));
-  }
-  return ckpt::JoinPath(path, absl::StrFormat("iter_%07d", iteration));
 }
 
 class LegacyReader {
@@ -215,7 +193,7 @@ class LegacyReader {
 
 absl::StatusOr<ForeignCheckpoint> ReadMegatronLegacy(
     const std::string& path, std::optional<int64_t> vocab_size) {
-  SS_ASSIGN_OR_RETURN(const std::string directory, IterationOf(path));
+  SS_ASSIGN_OR_RETURN(const std::string directory, MegatronIteration(path));
   return LegacyReader(path, directory).Read(vocab_size);
 }
 

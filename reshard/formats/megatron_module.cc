@@ -106,4 +106,32 @@ absl::StatusOr<Module> ReadModule(
   return result;
 }
 
+Module ModuleInOrder(const std::vector<Parameter>& parameters,
+                     bool fuses_norms) {
+  Module module;
+  size_t first_of_layer = 0;
+  int64_t layer = -1;
+  for (const Parameter& parameter : parameters) {
+    const ParameterName name = TakeApart(parameter.name);
+    ModuleParameter added;
+    added.name = parameter.name;
+    added.parameter = &parameter;
+    added.is_expert = name.expert >= 0;
+    if (name.layer != layer) {
+      layer = name.layer;
+      first_of_layer = module.parameters.size();
+    }
+    const bool is_first =
+        !fuses_norms && absl::StartsWith(name.rest, "attention_norm.");
+    if (!is_first) {
+      module.parameters.push_back(std::move(added));
+      continue;
+    }
+    module.parameters.insert(
+        module.parameters.begin() + static_cast<ptrdiff_t>(first_of_layer++),
+        std::move(added));
+  }
+  return module;
+}
+
 }  // namespace shardshift::reshard

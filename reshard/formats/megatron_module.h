@@ -34,6 +34,13 @@ absl::StatusOr<Module> ReadModule(
     const TorchFile& file, const PickleValue& module,
     const std::vector<const Parameter*>& parameters);
 
+// The parameters as a module without a file has them, in the order in which
+// Megatron registers them: of its own implementation of the layer the norm of
+// the attention comes first, of Transformer Engine's (`fuses_norms`) it is part
+// of the projection.
+Module ModuleInOrder(const std::vector<Parameter>& parameters,
+                     bool fuses_norms);
+
 }  // namespace shardshift::reshard
 
 #endif  // SHARDSHIFT_RESHARD_FORMATS_MEGATRON_MODULE_H_

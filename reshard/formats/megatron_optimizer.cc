@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/file.h"
+#include "reshard/formats/flat_buckets.h"
 #include "reshard/layout/flat_buffer.h"
 
 namespace shardshift::reshard {
@@ -51,6 +52,12 @@ class StateAdder {
     return absl::OkStatus();
   }
 
+  absl::Status AddFlat(const Parameter& parameter, int64_t begin,
+                       const SourceTensor& flat, const char* role) {
+    return AddFlatParameter(parameter, begin, flat, role, *source_.tensors,
+                            builder_);
+  }
+
   const OptimizerSource& source() const { return source_; }
   // Whether no other rank is the one to tell of it.
   bool IsMine(const ModuleParameter& parameter) const {
@@ -72,10 +79,11 @@ class DistributedState {
                    StateAdder& adder)
       : path_(std::move(path)), torch_(torch), file_(file), adder_(adder) {}
 
-  absl::Status Add(const std::vector<Module>& modules) {
+  absl::Status Add(const PickleValue& root,
+                   const std::vector<Module>& modules) {
     const bool separates = adder_.source().args->layout.separates_experts();
-    if (!separates) return AddOptimizer(torch_.root(), modules, std::nullopt);
-    SS_ASSIGN_OR_RETURN(const auto optimizers, torch_.root().AsList());
+    if (!separates) return AddOptimizer(root, modules, std::nullopt);
+    SS_ASSIGN_OR_RETURN(const auto optimizers, root.AsList());
     if (optimizers.size() != 2) {
       return Wrong(absl::StrCat("has ", optimizers.size(),
                                 " optimizers, expected those of the dense "
@@ -124,25 +132,6 @@ class DistributedState {
     return absl::OkStatus();
   }
 
-  FlatBuffer LayOut(const std::vector<const ModuleParameter*>& parameters,
-                    int64_t chunk, bool experts) const {
-    const MegatronArgs& args = *adder_.source().args;
-    std::vector<FlatParameter> flat;
-    flat.reserve(parameters.size());
-    for (const ModuleParameter* p : parameters) {
-      flat.push_back({.num_elements = p->parameter->num_elements(),
-                      .shared_embedding = p->parameter->shared_embedding});
-    }
-    FlatBufferOptions options = {
-        .data_ranks =
-            experts ? args.layout.expert_data_size() : args.layout.data,
-        .distributed_optimizer = true};
-    if (adder_.source().is_first_stage && chunk == 0) {
-      options.bucket_size = args.bucket_size;
-    }
-    return MakeFlatBuffer(flat, options);
-  }
-
   absl::Status AddBuffer(const PickleValue& buffer,
                          const std::vector<const ModuleParameter*>& parameters,
                          int64_t chunk, bool experts) {
@@ -152,7 +141,9 @@ class DistributedState {
                                 " dtypes of parameters, expected one"));
     }
     const PickleValue& states = by_dtype.front().second;
-    const FlatBuffer flat = LayOut(parameters, chunk, experts);
+    const FlatBuffer flat = LayOutFlat(
+        *adder_.source().args, {adder_.source().is_first_stage, chunk, experts},
+        parameters);
     int64_t unpadded = 0;
     for (const FlatBuffer::Bucket& bucket : flat.buckets) {
       unpadded += bucket.unpadded;
@@ -173,17 +164,22 @@ class DistributedState {
   absl::Status AddState(const FlatBuffer& flat,
                         const std::vector<const ModuleParameter*>& parameters,
                         const TorchTensor& tensor, const char* role) {
+    SourceTensor source;
+    source.dtype = tensor.dtype;
+    source.shape = tensor.shape;
+    source.chunks.push_back(
+        {ckpt::WholeBox(tensor.shape), file_, tensor.offset_bytes, 0});
     for (size_t i = 0; i < parameters.size(); ++i) {
       if (!adder_.IsMine(*parameters[i])) continue;
+      const Parameter& parameter = *parameters[i]->parameter;
+      if (parameter.is_copy) continue;
       // The padding of all buckets before its own is left out.
       int64_t begin = flat.parameters[i].begin;
-      for (const FlatBuffer::Bucket& bucket : flat.buckets) {
-        if (bucket.range.end > flat.parameters[i].begin) break;
-        begin -= bucket.range.size() - bucket.unpadded;
+      const int64_t bucket = BucketOf(flat, static_cast<int64_t>(i));
+      for (int64_t b = 0; b < bucket; ++b) {
+        begin -= flat.buckets[b].range.size() - flat.buckets[b].unpadded;
       }
-      SS_RETURN_IF_ERROR(adder_.AddParameter(
-          *parameters[i]->parameter, role, tensor.dtype, file_,
-          tensor.offset_bytes + begin * ckpt::ItemSize(tensor.dtype)));
+      SS_RETURN_IF_ERROR(adder_.AddFlat(parameter, begin, source, role));
     }
     return absl::OkStatus();
   }
@@ -317,8 +313,61 @@ absl::StatusOr<OptimizerKind> AddOptimizer(const OptimizerSource& source,
   SS_ASSIGN_OR_RETURN(const ckpt::File file, ckpt::File::OpenForRead(path));
   SS_ASSIGN_OR_RETURN(const TorchFile torch, TorchFile::Read(file));
   SS_ASSIGN_OR_RETURN(const int64_t number, adder.AddFile(path));
-  SS_RETURN_IF_ERROR(DistributedState(path, torch, number, adder).Add(modules));
+  SS_RETURN_IF_ERROR(
+      DistributedState(path, torch, number, adder).Add(torch.root(), modules));
   return OptimizerKind::kDistributed;
+}
+
+absl::Status AddFlatObject(const OptimizerSource& source,
+                           const TorchFile& torch, int64_t file,
+                           const std::vector<Module>& modules,
+                           ckpt::ForeignFilesBuilder& builder) {
+  StateAdder adder(source, builder);
+  SS_ASSIGN_OR_RETURN(const PickleValue root, torch.root().At(0));
+  return DistributedState(torch.path(), torch, file, adder).Add(root, modules);
+}
+
+absl::Status AddBuckets(const OptimizerSource& source,
+                        const std::vector<Module>& modules,
+                        const FindBucket& find,
+                        ckpt::ForeignFilesBuilder& builder) {
+  StateAdder adder(source, builder);
+  const bool separates = source.args->layout.separates_experts();
+  for (const bool experts : {false, true}) {
+    if (experts && !separates) continue;
+    if (!experts && separates && !source.is_first_expert_rank) continue;
+    int64_t number = 0;
+    for (size_t chunk = 0; chunk < modules.size(); ++chunk) {
+      std::vector<const ModuleParameter*> parameters;
+      for (const ModuleParameter& p : modules[chunk].parameters) {
+        if (!separates || p.is_expert == experts) parameters.push_back(&p);
+      }
+      if (parameters.empty()) continue;
+      const FlatPlace place = {source.is_first_stage,
+                               static_cast<int64_t>(chunk), experts};
+      const FlatBuffer flat = LayOutFlat(*source.args, place, parameters);
+      for (const StateKey& state : kFlatStates) {
+        for (size_t i = 0; i < parameters.size(); ++i) {
+          const Parameter& parameter = *parameters[i]->parameter;
+          if (!adder.IsMine(*parameters[i]) || parameter.is_copy) continue;
+          const int64_t b = BucketOf(flat, static_cast<int64_t>(i));
+          SS_ASSIGN_OR_RETURN(const SourceTensor* const bucket,
+                              find({experts, number, b, state.key}));
+          if (bucket->shape != ckpt::Shape{flat.buckets[b].unpadded}) {
+            return absl::DataLossError(absl::StrCat(
+                bucket->key, " has shape ", ckpt::ToString(bucket->shape),
+                ", by the arguments the bucket has ", flat.buckets[b].unpadded,
+                " elements"));
+          }
+          SS_RETURN_IF_ERROR(adder.AddFlat(
+              parameter, flat.parameters[i].begin - flat.buckets[b].range.begin,
+              *bucket, state.role));
+        }
+      }
+      ++number;
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status AddWeights(const OptimizerSource& source,

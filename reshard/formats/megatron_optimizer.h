@@ -6,6 +6,7 @@
 #define SHARDSHIFT_RESHARD_FORMATS_MEGATRON_OPTIMIZER_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "ckpt/foreign_files.h"
 #include "reshard/formats/megatron_args.h"
 #include "reshard/formats/megatron_module.h"
+#include "reshard/formats/source_tensors.h"
 #include "reshard/formats/torch_file.h"
 #include "reshard/layout/parameters.h"
 
@@ -40,6 +42,29 @@ struct OptimizerSource {
 absl::StatusOr<OptimizerKind> AddOptimizer(const OptimizerSource& source,
                                            const std::vector<Module>& modules,
                                            ckpt::ForeignFilesBuilder& builder);
+
+// The same from what distrib_optim.pt holds, in a list of its own in `torch`,
+// which is number `file` of the builder (dp_zero_gather_scatter).
+absl::Status AddFlatObject(const OptimizerSource& source,
+                           const TorchFile& torch, int64_t file,
+                           const std::vector<Module>& modules,
+                           ckpt::ForeignFilesBuilder& builder);
+
+// A bucket of one state of a buffer, kept as a tensor of one dim.
+struct BucketKey {
+  bool experts = false;
+  int64_t buffer = 0;
+  int64_t bucket = 0;
+  const char* state = nullptr;  // param, exp_avg or exp_avg_sq
+};
+using FindBucket =
+    std::function<absl::StatusOr<const SourceTensor*>(const BucketKey& key)>;
+
+// The same from such buckets (dp_reshardable), whose chunks ascend.
+absl::Status AddBuckets(const OptimizerSource& source,
+                        const std::vector<Module>& modules,
+                        const FindBucket& find,
+                        ckpt::ForeignFilesBuilder& builder);
 
 // Adds the weights themselves, for a checkpoint without optimizer state.
 absl::Status AddWeights(const OptimizerSource& source,

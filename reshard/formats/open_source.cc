@@ -9,6 +9,7 @@
 #include "reshard/formats/dcp_checkpoint.h"
 #include "reshard/formats/hf_checkpoint.h"
 #include "reshard/formats/megatron_legacy.h"
+#include "reshard/formats/torch_dist.h"
 
 namespace shardshift::reshard {
 namespace {
@@ -44,6 +45,11 @@ absl::StatusOr<ForeignCheckpoint> ReadForeign(const std::string& path,
                                : "; `reshard formats` lists what can"));
   }
   if (format == Format::kDcp) return ReadGenericDcp(path);
+  if (format == Format::kTorchDist) {
+    if (!generic) return ReadTorchDist(path, options.vocab_size);
+    SS_ASSIGN_OR_RETURN(const std::string directory, MegatronIteration(path));
+    return ReadGenericDcp(directory);
+  }
   if (format == Format::kMegatron) {
     return ReadMegatronLegacy(path, options.vocab_size);
   }

@@ -23,7 +23,8 @@ absl::Status AddSafetensorsFile(const std::string& path,
     added.key = std::move(tensor.name);
     added.dtype = tensor.dtype;
     added.shape = std::move(tensor.shape);
-    added.chunks.push_back({ckpt::WholeBox(added.shape), number, tensor.begin, 0});
+    added.chunks.push_back(
+        {ckpt::WholeBox(added.shape), number, tensor.begin, 0});
     source.tensors.push_back(std::move(added));
   }
   return absl::OkStatus();

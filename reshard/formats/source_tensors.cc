@@ -92,9 +92,10 @@ absl::Status AddPieces(const StoredTensor& stored, const SourceTensor& source,
   }
   for (const SourceChunk& chunk : source.chunks) {
     if (chunk.column_pitch == 0) continue;
-    return absl::UnimplementedError(absl::StrCat(
-        source.key, " lies column by column in its file; `reshard --generic` "
-                    "takes it"));
+    return absl::UnimplementedError(
+        absl::StrCat(source.key,
+                     " lies column by column in its file; `reshard --generic` "
+                     "takes it"));
   }
   const ckpt::Box whole = ckpt::WholeBox(stored.shape);
   for (const Piece& piece : stored.pieces) {

@@ -1,0 +1,44 @@
+// Optimizer state that a format stores as Megatron's flat buffers.
+// Source: distributed-optimizer.md 1.2, 2.1 and 2.2.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_RESHARD_FORMATS_FLAT_BUCKETS_H_
+#define SHARDSHIFT_RESHARD_FORMATS_FLAT_BUCKETS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ckpt/foreign_files.h"
+#include "reshard/formats/megatron_args.h"
+#include "reshard/formats/megatron_module.h"
+#include "reshard/formats/source_tensors.h"
+#include "reshard/layout/flat_buffer.h"
+#include "reshard/layout/parameters.h"
+
+namespace shardshift::reshard {
+
+// A chunk's buffer of a model-parallel rank.
+struct FlatPlace {
+  bool is_first_stage = false;
+  int64_t chunk = 0;
+  bool experts = false;  // kept apart from the rest
+};
+
+// Of the parameters, in the order of registration.
+FlatBuffer LayOutFlat(const MegatronArgs& args, const FlatPlace& place,
+                      const std::vector<const ModuleParameter*>& parameters);
+
+// Which bucket a parameter of the buffer lies in.
+int64_t BucketOf(const FlatBuffer& flat, int64_t parameter);
+
+// Adds the pieces of a parameter that begins at element `begin` of a tensor of
+// one dim, whose chunks ascend. Errors: as ForeignFilesBuilder::Add.
+absl::Status AddFlatParameter(const Parameter& parameter, int64_t begin,
+                              const SourceTensor& flat, const std::string& role,
+                              const std::vector<LogicalTensor>& tensors,
+                              ckpt::ForeignFilesBuilder& builder);
+
+}  // namespace shardshift::reshard
+
+#endif  // SHARDSHIFT_RESHARD_FORMATS_FLAT_BUCKETS_H_

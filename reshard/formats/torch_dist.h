@@ -1,0 +1,30 @@
+// Megatron's `torch_dist` checkpoints as a source.
+// Source: checkpoint-formats.md 3, distributed-optimizer.md 2.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_RESHARD_FORMATS_TORCH_DIST_H_
+#define SHARDSHIFT_RESHARD_FORMATS_TORCH_DIST_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "reshard/formats/foreign_checkpoint.h"
+
+namespace shardshift::reshard {
+
+// The folder with the files: `path` itself, or the iteration that its tracker
+// file names. Errors: DataLoss for a tracker that names none; those of files.
+absl::StatusOr<std::string> MegatronIteration(const std::string& path);
+
+// `path`: the root or an iteration. Reads model and optimizer state, however
+// the optimizer was sharded: fully_reshardable, dp_reshardable,
+// fully_sharded_model_space, dp_zero_gather_scatter, or not at all.
+// Errors: as ReadDcpTensors and ParseMegatronArgs; DataLoss naming what is
+// missing or does not fit; Unimplemented for another kind of sharding.
+absl::StatusOr<ForeignCheckpoint> ReadTorchDist(
+    const std::string& path, std::optional<int64_t> vocab_size);
+
+}  // namespace shardshift::reshard
+
+#endif  // SHARDSHIFT_RESHARD_FORMATS_TORCH_DIST_H_
