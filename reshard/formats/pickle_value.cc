@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <span>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "ckpt/core/status_macros.h"
@@ -356,8 +357,11 @@ absl::StatusOr<PickleEnumMember> PickleValue::AsEnum() const {
 
 absl::StatusOr<std::string> PickleValue::AsPath() const {
   if (kind() == PickleKind::kString) return std::string(pickle_->Text(id_));
-  if (!IsObjectOf("pathlib", "PosixPath") &&
-      !IsObjectOf("pathlib._local", "PosixPath")) {
+  const bool is_path =
+      kind() == PickleKind::kObject &&
+      absl::StartsWith(pickle_->Module(pickle_->Callable(id_)), "pathlib") &&
+      absl::EndsWith(pickle_->Name(pickle_->Callable(id_)), "PosixPath");
+  if (!is_path) {
     return Wrong("a path");
   }
   SS_ASSIGN_OR_RETURN(const std::vector<PickleValue> items, Args().AsList());

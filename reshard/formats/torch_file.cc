@@ -25,30 +25,33 @@ using ckpt::Shape;
 constexpr int64_t kMaxNoteBytes = 4096;
 constexpr int64_t kMinVersion = 1;
 constexpr int64_t kMaxVersion = 10;
+// The length of a safetensors header, and its first character.
+constexpr int64_t kMagicBytes = 9;
 // Classes around classes around a tensor.
 constexpr int kMaxWrappers = 8;
 // What says of a tensor that its values are other than its bytes.
 constexpr size_t kMaxMetadata = 64;
 
-// Says what a file is that is no zip.
+// Says what a file is that is no zip. Of one of safetensors, the range may be
+// that of one tensor.
 absl::Status CheckMagic(const ckpt::File& file, FileRange range) {
-  std::array<std::byte, 9> bytes = {};
-  if (range.num_bytes < std::ssize(bytes)) return absl::OkStatus();
-  SS_RETURN_IF_ERROR(file.ReadAt(range.offset_bytes, bytes));
-  const absl::string_view head(reinterpret_cast<const char*>(bytes.data()),
-                               bytes.size());
-  if (head[0] == '\x80' && head[1] <= 5) {
+  SS_ASSIGN_OR_RETURN(const FileRange all, WholeFile(file));
+  std::array<std::byte, kMagicBytes> head = {};
+  SS_RETURN_IF_ERROR(
+      file.ReadAt(range.offset_bytes,
+                  std::span(head).first(std::min(
+                      kMagicBytes, all.num_bytes - range.offset_bytes))));
+  if (head.front() == std::byte{0x80}) {
     return absl::UnimplementedError(absl::StrCat(
         file.path(), ", byte ", range.offset_bytes,
         ": a pickle without a zip around it, as torch before 1.6 saved, or "
         "torch.save with _use_new_zipfile_serialization=False: load it with "
         "torch.load and save it anew"));
   }
-  if (head[8] == '{') {
-    return absl::UnimplementedError(
-        absl::StrCat(file.path(), ", byte ", range.offset_bytes,
-                     ": looks like safetensors, expected what torch.save "
-                     "writes"));
+  if (head.back() == std::byte{'{'}) {
+    return absl::UnimplementedError(absl::StrCat(
+        file.path(), ", byte ", range.offset_bytes,
+        ": looks like safetensors, expected what torch.save writes"));
   }
   return absl::OkStatus();
 }
