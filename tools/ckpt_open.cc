@@ -22,7 +22,7 @@ absl::StatusOr<std::shared_ptr<const ckpt::Reader>> OpenCheckpoint(
   // Shown without a model, if that is all there is to know.
   if (!source.ok() &&
       source.status().message().find("--generic") != absl::string_view::npos) {
-    options.generic = true;
+    options.foreign.generic = true;
     source = reshard::OpenSource(path, options);
   }
   SS_RETURN_IF_ERROR(source.status());

@@ -240,8 +240,9 @@ void PrintNotes(const reshard::OpenedSource& source) {
 
 absl::StatusOr<reshard::OpenOptions> OpenOptionsOf(const ReshardFlags& flags) {
   reshard::OpenOptions options;
-  options.generic = flags.generic;
-  options.vocab_size = flags.vocab_size;
+  options.foreign = {.generic = flags.generic,
+                     .weights_only = flags.choice.weights_only,
+                     .vocab_size = flags.vocab_size};
   if (flags.dry_run) options.parts = ckpt::PartFiles::kAllOrNone;
   if (flags.from.empty()) return options;
   absl::StatusOr<reshard::Format> from = reshard::ParseFormat(flags.from);

@@ -3,12 +3,22 @@
 #ifndef SHARDSHIFT_RESHARD_FORMATS_FOREIGN_CHECKPOINT_H_
 #define SHARDSHIFT_RESHARD_FORMATS_FOREIGN_CHECKPOINT_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ckpt/foreign_files.h"
 
 namespace shardshift::reshard {
+
+// What a reader of a format cannot tell by itself.
+struct ForeignOptions {
+  bool generic = false;       // tensors under the keys they have
+  bool weights_only = false;  // no optimizer state, though there be some
+  // The true one, where the source does not hold it.
+  std::optional<int64_t> vocab_size = std::nullopt;
+};
 
 struct ForeignCheckpoint {
   ckpt::ForeignFiles files;

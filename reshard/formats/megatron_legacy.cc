@@ -48,8 +48,9 @@ class LegacyReader {
   LegacyReader(std::string source, std::string directory)
       : directory_(std::move(directory)), builder_(std::move(source)) {}
 
-  absl::StatusOr<ForeignCheckpoint> Read(std::optional<int64_t> vocab_size) {
-    SS_RETURN_IF_ERROR(ReadArguments(vocab_size));
+  absl::StatusOr<ForeignCheckpoint> Read(const ForeignOptions& options) {
+    SS_RETURN_IF_ERROR(ReadArguments(options.vocab_size));
+    weights_only_ = options.weights_only;
     tensors_ = LogicalTensors(args_.model);
     map_ = std::make_unique<ModelMap>(args_.model, args_.layout);
     const Layout& layout = args_.layout;
@@ -126,8 +127,10 @@ class LegacyReader {
                                  .is_first_stage = rank.pipeline == 0,
                                  .is_first_tensor_rank = rank.tensor == 0,
                                  .is_first_expert_rank = rank.expert == 0};
-    SS_ASSIGN_OR_RETURN(const OptimizerKind kind,
-                        AddOptimizer(optimizer, modules, builder_));
+    OptimizerKind kind = OptimizerKind::kNone;
+    if (!weights_only_) {
+      SS_ASSIGN_OR_RETURN(kind, AddOptimizer(optimizer, modules, builder_));
+    }
     if (kind == OptimizerKind::kNone) {
       SS_RETURN_IF_ERROR(AddWeights(optimizer, modules, builder_));
     }
@@ -183,6 +186,7 @@ class LegacyReader {
 
   const std::string directory_;
   ckpt::ForeignFilesBuilder builder_;
+  bool weights_only_ = false;
   MegatronArgs args_;
   std::vector<LogicalTensor> tensors_;
   std::unique_ptr<ModelMap> map_;
@@ -192,9 +196,9 @@ class LegacyReader {
 }  // namespace
 
 absl::StatusOr<ForeignCheckpoint> ReadMegatronLegacy(
-    const std::string& path, std::optional<int64_t> vocab_size) {
+    const std::string& path, const ForeignOptions& options) {
   SS_ASSIGN_OR_RETURN(const std::string directory, MegatronIteration(path));
-  return LegacyReader(path, directory).Read(vocab_size);
+  return LegacyReader(path, directory).Read(options);
 }
 
 }  // namespace shardshift::reshard

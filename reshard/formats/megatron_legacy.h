@@ -4,8 +4,6 @@
 #ifndef SHARDSHIFT_RESHARD_FORMATS_MEGATRON_LEGACY_H_
 #define SHARDSHIFT_RESHARD_FORMATS_MEGATRON_LEGACY_H_
 
-#include <cstdint>
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -20,7 +18,7 @@ namespace shardshift::reshard {
 // TorchFile::Read; DataLoss naming the tensor that is missing, unknown, or of
 // another shape, and where the arguments and the optimizer's buffers disagree.
 absl::StatusOr<ForeignCheckpoint> ReadMegatronLegacy(
-    const std::string& path, std::optional<int64_t> vocab_size);
+    const std::string& path, const ForeignOptions& options);
 
 }  // namespace shardshift::reshard
 

@@ -33,7 +33,7 @@ absl::StatusOr<OpenedSource> OpenNative(const std::string& path,
 
 absl::StatusOr<ForeignCheckpoint> ReadForeign(const std::string& path,
                                               Format format,
-                                              const OpenOptions& options) {
+                                              const ForeignOptions& options) {
   const bool generic = options.generic;
   const FormatInfo& info = InfoOf(format);
   if (generic ? !info.reads_generic : !info.reads_models) {
@@ -46,12 +46,12 @@ absl::StatusOr<ForeignCheckpoint> ReadForeign(const std::string& path,
   }
   if (format == Format::kDcp) return ReadGenericDcp(path);
   if (format == Format::kTorchDist) {
-    if (!generic) return ReadTorchDist(path, options.vocab_size);
+    if (!generic) return ReadTorchDist(path, options);
     SS_ASSIGN_OR_RETURN(const std::string directory, MegatronIteration(path));
     return ReadGenericDcp(directory);
   }
   if (format == Format::kMegatron) {
-    return ReadMegatronLegacy(path, options.vocab_size);
+    return ReadMegatronLegacy(path, options);
   }
   return ReadHuggingFace(path, generic);
 }
@@ -59,7 +59,7 @@ absl::StatusOr<ForeignCheckpoint> ReadForeign(const std::string& path,
 absl::StatusOr<OpenedSource> OpenForeign(const std::string& path, Format format,
                                          const OpenOptions& options) {
   SS_ASSIGN_OR_RETURN(ForeignCheckpoint foreign,
-                      ReadForeign(path, format, options));
+                      ReadForeign(path, format, options.foreign));
   OpenedSource source;
   source.format = format;
   source.notes = std::move(foreign.notes);

@@ -10,15 +10,14 @@
 
 #include "absl/status/statusor.h"
 #include "ckpt/reader.h"
+#include "reshard/formats/foreign_checkpoint.h"
 #include "reshard/formats/format.h"
 
 namespace shardshift::reshard {
 
 struct OpenOptions {
   std::optional<Format> from = std::nullopt;  // else as DetectFormat says
-  bool generic = false;  // tensors of any model, under the keys they have
-  // The true one, where a source does not hold it.
-  std::optional<int64_t> vocab_size = std::nullopt;
+  ForeignOptions foreign = {};
   ckpt::PartFiles parts = ckpt::PartFiles::kNeeded;
   bool fingerprints = false;  // of all tensors: reads all of a foreign one
 };

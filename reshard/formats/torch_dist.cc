@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_set.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -21,6 +22,7 @@
 #include "reshard/formats/megatron_args.h"
 #include "reshard/formats/megatron_module.h"
 #include "reshard/formats/megatron_optimizer.h"
+#include "reshard/formats/torch_dist_shift.h"
 #include "reshard/formats/torch_dist_tensors.h"
 #include "reshard/layout/model_map.h"
 
@@ -51,7 +53,7 @@ class TorchDistReader {
         directory_(std::move(directory)),
         builder_(source_path_) {}
 
-  absl::StatusOr<ForeignCheckpoint> Read(std::optional<int64_t> vocab_size) {
+  absl::StatusOr<ForeignCheckpoint> Read(const ForeignOptions& options) {
     SS_ASSIGN_OR_RETURN(metadata_, ReadDcpMetadata(directory_));
     SS_ASSIGN_OR_RETURN(source_, ReadDcpTensors(directory_, metadata_));
     // Flat tensors are walked from front to back.
@@ -62,19 +64,26 @@ class TorchDistReader {
                 });
     }
     by_key_ = IndexByKey(source_);
-    SS_RETURN_IF_ERROR(ReadCommon(vocab_size));
+    SS_RETURN_IF_ERROR(ReadCommon(options.vocab_size));
     AddFiles(source_, builder_);
     tensors_ = LogicalTensors(args_.model);
     absl::StatusOr<std::vector<StoredTensor>> stored =
         TorchDistTensors(args_.model, by_key_);
     if (!stored.ok()) return Annotate(stored.status(), directory_);
-    SS_ASSIGN_OR_RETURN(const bool has_state, AddState(*stored));
+    bool has_state = false;
+    if (!options.weights_only) {
+      SS_ASSIGN_OR_RETURN(has_state, AddState(*stored));
+    }
     if (!has_state) {
       for (const StoredTensor& tensor : *stored) {
         SS_RETURN_IF_ERROR(AddTensor(tensor, tensor.name, "weight"));
       }
     }
-    return Finish(has_state);
+    SS_ASSIGN_OR_RETURN(ForeignCheckpoint result, Finish(has_state));
+    if (has_state && HasKeyLike("optimizer.state.param.")) {
+      SS_RETURN_IF_ERROR(CheckShift(*stored, result.files));
+    }
+    return result;
   }
 
  private:
@@ -181,10 +190,11 @@ class TorchDistReader {
     return absl::OkStatus();
   }
 
-  absl::Status AddRank(int64_t stage, int64_t tensor, int64_t expert,
-                       bool has_objects) {
-    // Of a chunk the dense parameters, then those of the experts.
-    std::map<int64_t, std::vector<Parameter>> chunks;
+  // The parameters of a rank's chunks: the dense ones, then its experts'.
+  using Chunks = std::map<int64_t, std::vector<Parameter>>;
+
+  Chunks ChunksOf(int64_t stage, int64_t tensor, int64_t expert) const {
+    Chunks chunks;
     for (const BufferPlace& place : map_->Places()) {
       if (place.stage != stage || place.tensor != tensor) continue;
       if (place.experts && place.expert != expert) continue;
@@ -193,12 +203,65 @@ class TorchDistReader {
       std::move(buffer.parameters.begin(), buffer.parameters.end(),
                 std::back_inserter(all));
     }
+    return chunks;
+  }
+
+  std::vector<Module> ModulesOf(const Chunks& chunks) const {
     const auto impl = args_.arguments.find("transformer_impl");
     const bool fuses_norms = impl == args_.arguments.end() || *impl != "local";
     std::vector<Module> modules;
+    modules.reserve(chunks.size());
     for (const auto& [chunk, parameters] : chunks) {
       modules.push_back(ModuleInOrder(parameters, fuses_norms));
     }
+    return modules;
+  }
+
+  // Refuses the optimizer state if it bears the mark of a fault upstream.
+  absl::Status CheckShift(const std::vector<StoredTensor>& stored,
+                          const ckpt::ForeignFiles& files) {
+    absl::btree_set<std::string> at_risk;
+    map_ = std::make_unique<ModelMap>(args_.model, args_.layout);
+    for (int64_t stage = 0; stage < args_.layout.pipeline; ++stage) {
+      const Chunks chunks = ChunksOf(stage, /*tensor=*/0, /*expert=*/0);
+      const std::vector<Module> modules = ModulesOf(chunks);
+      for (size_t chunk = 0; chunk < modules.size(); ++chunk) {
+        AddChunkAtRisk(modules[chunk], stage == 0, static_cast<int64_t>(chunk),
+                       at_risk);
+      }
+    }
+    if (at_risk.empty()) return absl::OkStatus();
+    ckpt::ForeignFilesBuilder weights(source_path_);
+    AddFiles(source_, weights);
+    for (const StoredTensor& tensor : stored) {
+      SS_RETURN_IF_ERROR(AddPieces(tensor, *by_key_.at(tensor.name), tensors_,
+                                   "weight", weights));
+    }
+    SS_ASSIGN_OR_RETURN(ckpt::ForeignFiles built, weights.Build(0, "{}", "{}"));
+    return CheckNotShifted(*ckpt::Reader::OpenForeign(files),
+                           *ckpt::Reader::OpenForeign(std::move(built)),
+                           at_risk);
+  }
+
+  void AddChunkAtRisk(const Module& module, bool is_first_stage, int64_t chunk,
+                      absl::btree_set<std::string>& at_risk) const {
+    const bool separates = args_.layout.separates_experts();
+    for (const bool experts : {false, true}) {
+      std::vector<const ModuleParameter*> parameters;
+      for (const ModuleParameter& p : module.parameters) {
+        const bool is_in = separates ? p.is_expert == experts : !experts;
+        if (is_in) parameters.push_back(&p);
+      }
+      if (parameters.empty()) continue;
+      AddTensorsAtRisk(args_, is_first_stage, chunk, experts, parameters,
+                       tensors_, at_risk);
+    }
+  }
+
+  absl::Status AddRank(int64_t stage, int64_t tensor, int64_t expert,
+                       bool has_objects) {
+    const Chunks chunks = ChunksOf(stage, tensor, expert);
+    const std::vector<Module> modules = ModulesOf(chunks);
     const OptimizerSource source = {.torch = nullptr,
                                     .folder = directory_,
                                     .args = &args_,
@@ -319,10 +382,10 @@ absl::StatusOr<std::string> MegatronIteration(const std::string& path) {
   return ckpt::JoinPath(path, absl::StrFormat("iter_%07d", iteration));
 }
 
-absl::StatusOr<ForeignCheckpoint> ReadTorchDist(
-    const std::string& path, std::optional<int64_t> vocab_size) {
+absl::StatusOr<ForeignCheckpoint> ReadTorchDist(const std::string& path,
+                                                const ForeignOptions& options) {
   SS_ASSIGN_OR_RETURN(const std::string directory, MegatronIteration(path));
-  return TorchDistReader(path, directory).Read(vocab_size);
+  return TorchDistReader(path, directory).Read(options);
 }
 
 }  // namespace shardshift::reshard

@@ -4,8 +4,6 @@
 #ifndef SHARDSHIFT_RESHARD_FORMATS_TORCH_DIST_H_
 #define SHARDSHIFT_RESHARD_FORMATS_TORCH_DIST_H_
 
-#include <cstdint>
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -22,8 +20,8 @@ absl::StatusOr<std::string> MegatronIteration(const std::string& path);
 // fully_sharded_model_space, dp_zero_gather_scatter, or not at all.
 // Errors: as ReadDcpTensors and ParseMegatronArgs; DataLoss naming what is
 // missing or does not fit; Unimplemented for another kind of sharding.
-absl::StatusOr<ForeignCheckpoint> ReadTorchDist(
-    const std::string& path, std::optional<int64_t> vocab_size);
+absl::StatusOr<ForeignCheckpoint> ReadTorchDist(const std::string& path,
+                                                const ForeignOptions& options);
 
 }  // namespace shardshift::reshard
 

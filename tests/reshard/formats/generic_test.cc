@@ -77,7 +77,7 @@ class GenericCopyTest : public ::testing::Test {
 
   absl::StatusOr<OpenedSource> Open(const std::string& name) const {
     OpenOptions options;
-    options.generic = true;
+    options.foreign.generic = true;
     options.fingerprints = true;
     return OpenSource(Path(name), options);
   }
