@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ckpt/foreign_writer.h"
 
+#include <zlib.h>
+
 #include <cstring>
 #include <utility>
 
@@ -45,7 +47,28 @@ absl::StatusOr<std::unique_ptr<ForeignWriter>> ForeignWriter::Create(
         out.WriteAt(fixed.offset_bytes, std::as_bytes(std::span(fixed.bytes))));
   }
   return std::unique_ptr<ForeignWriter>(new ForeignWriter(
-      std::move(out), std::move(made.table), std::move(made.index)));
+      std::move(out), file, std::move(made.table), std::move(made.index)));
+}
+
+ForeignWriter::ForeignWriter(File file, const ForeignFile& plan, Table table,
+                             std::vector<int64_t> table_index)
+    : BlockSink(std::move(table), std::move(table_index)),
+      file_(std::move(file)),
+      plan_(plan) {
+  for (const Fragment& fragment : table_.fragments) {
+    crcs_.emplace_back(fragment.blocks.size(), 0);
+  }
+}
+
+uint32_t ForeignWriter::ImageCrc(int64_t fragment) const {
+  const Fragment& target = Target(fragment);
+  const std::vector<uint32_t>& crcs = crcs_[&target - table_.fragments.data()];
+  uint32_t crc = 0;
+  for (size_t b = 0; b < crcs.size(); ++b) {
+    crc = static_cast<uint32_t>(crc32_combine(
+        crc, crcs[b], BlockBytes(table_, target, static_cast<int64_t>(b))));
+  }
+  return crc;
 }
 
 absl::Status ForeignWriter::WriteBlock(int64_t fragment, int64_t block,
@@ -61,6 +84,13 @@ absl::Status ForeignWriter::WriteAt(const Fragment& fragment, int64_t block,
                                     int64_t begin,
                                     std::span<const std::byte> bytes) {
   const int64_t offset = fragment.blocks[block].offset_bytes;
+  if (plan_.finish) {
+    // The bytes of a block come in order.
+    uint32_t& crc = crcs_[&fragment - table_.fragments.data()][block];
+    crc = static_cast<uint32_t>(
+        crc32_z(crc, reinterpret_cast<const unsigned char*>(bytes.data()),
+                bytes.size()));
+  }
   if (fragment.column_pitch == 0) return file_.WriteAt(offset + begin, bytes);
   const int64_t item_size = ItemSize(table_.tensors[fragment.tensor].dtype);
   return ForEachColumnRun(
@@ -79,6 +109,14 @@ absl::Status ForeignWriter::WriteAt(const Fragment& fragment, int64_t block,
 absl::StatusOr<PartReceipt> ForeignWriter::Close() {
   const std::lock_guard lock(mutex_);
   SS_RETURN_IF_ERROR(CheckComplete(file_.path()));
+  if (plan_.finish) {
+    std::vector<uint32_t> crcs;
+    for (int64_t i = 0; i < num_specs(); ++i) crcs.push_back(ImageCrc(i));
+    for (const FixedBytes& fixed : plan_.finish(crcs)) {
+      SS_RETURN_IF_ERROR(file_.WriteAt(fixed.offset_bytes,
+                                       std::as_bytes(std::span(fixed.bytes))));
+    }
+  }
   SS_RETURN_IF_ERROR(file_.Sync());
   SS_ASSIGN_OR_RETURN(const int64_t file_bytes, file_.Size());
   return PartReceipt{{0, file_bytes, {}}, std::move(table_)};

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -31,14 +32,18 @@ struct ForeignFile {
   std::vector<FixedBytes> fixed;
   std::vector<FragmentSpec> specs;
   std::vector<ForeignPlace> places;  // of the specs; `file` is not looked at
+  // Bytes that hold the CRC-32s of zip of the specs' images, once all payload
+  // is there. REQUIRES: no column pitch.
+  std::function<std::vector<FixedBytes>(std::span<const uint32_t> crcs)>
+      finish = nullptr;
 };
 
 // What neither a fragment nor fixed bytes cover is zero.
 class ForeignWriter : public BlockSink {
  public:
   // Creates DIR/NAME with what is fixed.
-  // Errors: InvalidArgument for specs that contradict each other, or are
-  // outside the file; AlreadyExists; as File.
+  // `file` outlives the writer. Errors: InvalidArgument for specs that
+  // contradict each other, or are outside the file; AlreadyExists; as File.
   static absl::StatusOr<std::unique_ptr<ForeignWriter>> Create(
       const std::string& directory, const ForeignFile& file,
       const CheckpointId& id);
@@ -50,14 +55,19 @@ class ForeignWriter : public BlockSink {
   absl::StatusOr<PartReceipt> Close() override;
 
  private:
-  ForeignWriter(File file, Table table, std::vector<int64_t> table_index)
-      : BlockSink(std::move(table), std::move(table_index)),
-        file_(std::move(file)) {}
+  ForeignWriter(File file, const ForeignFile& plan, Table table,
+                std::vector<int64_t> table_index);
 
   absl::Status WriteAt(const Fragment& fragment, int64_t block, int64_t begin,
                        std::span<const std::byte> bytes) override;
 
+  // The CRC-32 of the image of specs[fragment]. REQUIRES: all of it came.
+  uint32_t ImageCrc(int64_t fragment) const;
+
   File file_;
+  const ForeignFile& plan_;
+  // By fragment of the table and block; each is one thread's at a time.
+  std::vector<std::vector<uint32_t>> crcs_;
 };
 
 }  // namespace shardshift::ckpt

@@ -21,7 +21,7 @@ constexpr std::array<FormatInfo, 7> kFormats = {{
     {Format::kSafetensors, "safetensors", "a Hugging Face folder", true, true,
      true, true},
     {Format::kDcp, "dcp", "PyTorch distributed checkpoint", false, true, false,
-     false},
+     true},
     {Format::kTorchDist, "torch_dist", "Megatron-Core distributed checkpoint",
      true, true, false, false},
     {Format::kMegatron, "megatron", "Megatron legacy files, mp_rank_*", true,

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "reshard/exec/generic_plan.h"
+#include "reshard/formats/dcp_export.h"
 #include "reshard/formats/generic.h"
 #include "reshard/formats/hf_export.h"
 #include "reshard/formats/safetensors_files.h"
@@ -45,11 +46,16 @@ absl::StatusOr<ExportPlan> PlanGeneric(const ckpt::Reader& source,
 
 absl::StatusOr<ExportPlan> PlanExport(const OpenedSource& source, Format to,
                                       const ExportChoice& choice) {
-  if (to != Format::kSafetensors) {
-    return absl::UnimplementedError(
-        absl::StrCat("--to ", InfoOf(to).name,
-                     " cannot be written; `reshard formats` lists what can"));
+  const FormatInfo& info = InfoOf(to);
+  if (choice.generic ? !info.writes_generic : !info.writes_models) {
+    const bool can_other = info.writes_generic && !choice.generic;
+    return absl::UnimplementedError(absl::StrCat(
+        "--to ", info.name, " cannot be written",
+        can_other
+            ? " as a model yet; with --generic every tensor keeps its name"
+            : "; `reshard formats` lists what can"));
   }
+  if (to == Format::kDcp) return PlanDcpExport(*source.reader, choice);
   return choice.generic ? PlanGeneric(*source.reader, choice)
                         : PlanHfExport(*source.reader, choice);
 }

@@ -5,10 +5,13 @@ are coded by tensor, role and position (Megatron-Core 0.14 to 0.16.1, PyTorch
 2.15). Every value of every tensor and role is compared.
 """
 # SPDX-License-Identifier: Apache-2.0
+import io
 import json
 import pathlib
+import re
 import tarfile
 import tempfile
+import zipfile
 
 import h5py
 import numpy
@@ -172,6 +175,26 @@ def test_dcp(directory):
                      "safetensors")
         assert ((folder / "model.safetensors").read_bytes() ==
                 (again / "model.safetensors").read_bytes())
+        check_dcp_copy(directory, name, target)
+
+
+def check_dcp_copy(directory, name, run_dir):
+    """To DCP and back: the same tensors and objects, in sound archives."""
+    written = directory / f"{name}-dcp"
+    succeed("reshard", run_dir, written, "--generic", "--to", "dcp")
+    back = directory / f"{name}-back"
+    succeed("reshard", written, back, "--generic", "--dp", 3)
+    assert "equal" in succeed("ckpt", "diff", run_dir, back).stdout
+    data = (written / "__0_0.distcp").read_bytes()
+    # Archives follow each other; each ends with a record of 22 bytes.
+    ends = [m.start() + 22 for m in re.finditer(b"PK\x05\x06", data)]
+    begin = data.index(b"PK\x03\x04")
+    assert ends[-1] == len(data)
+    for end in ends:
+        archive = zipfile.ZipFile(io.BytesIO(data[begin:end]))
+        assert archive.testzip() is None
+        assert "archive/data.pkl" in archive.namelist()
+        begin = end
 
 
 def main():
