@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
@@ -191,17 +192,23 @@ json ToRecord(const reshard::Layout& layout, int64_t micro_batch_size) {
 
 absl::Status CheckTrainable(const reshard::ModelConfig& model,
                             const reshard::Layout& layout) {
-  const auto refuse = [](const std::string& what) {
-    return absl::UnimplementedError(absl::StrCat(
-        what, "; `reshard` and `ckpt` work with such checkpoints"));
+  const std::pair<bool, std::string> beyond[] = {
+      {model.has_experts(), absl::StrCat("--num-experts ", model.num_experts)},
+      {model.qk_layernorm, "--qk-layernorm"},
+      {model.sliding_window > 0,
+       absl::StrCat("sliding_window ", model.sliding_window)},
+      {model.exact_gelu, "gelu erf"},
+      {model.rotary_seq_len_interpolation_factor != 1,
+       absl::StrCat("rotary_seq_len_interpolation_factor ",
+                    model.rotary_seq_len_interpolation_factor)},
+      {model.use_rope_scaling, "use_rope_scaling"},
   };
-  if (model.has_experts()) {
-    return refuse(absl::StrCat("the model has --num-experts ",
-                               model.num_experts,
-                               ", which train cannot run yet"));
-  }
-  if (model.qk_layernorm) {
-    return refuse("the model has --qk-layernorm, which train cannot run yet");
+  for (const auto& [has, what] : beyond) {
+    if (!has) continue;
+    return absl::UnimplementedError(absl::StrCat(
+        "the model has ", what,
+        ", which train cannot run yet; `reshard` and `ckpt` work with such "
+        "checkpoints"));
   }
   const reshard::Layout plain = {
       .tensor = layout.tensor,

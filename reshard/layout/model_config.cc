@@ -42,22 +42,46 @@ void VisitFields(Model& model, Visitor&& visit) {
         model.untie_embeddings_and_output_weights);
 }
 
-// The same for what is stored if it differs from its default.
+// The same for what is stored if it differs from its default: how positions
+// are rotated,
 template <typename Model, typename Visitor>
-void VisitOptionalFields(Model& model, Visitor&& visit) {
-  visit("qk_layernorm", model.qk_layernorm);
+void VisitRotaryFields(Model& model, Visitor&& visit) {
+  visit("rotary_seq_len_interpolation_factor",
+        model.rotary_seq_len_interpolation_factor);
+  visit("use_rope_scaling", model.use_rope_scaling);
+  visit("rope_scaling_factor", model.rope_scaling_factor);
+  visit("rope_low_freq_factor", model.rope_low_freq_factor);
+  visit("rope_high_freq_factor", model.rope_high_freq_factor);
+  visit("rope_original_max_position_embeddings",
+        model.rope_original_max_position_embeddings);
+}
+
+// the mixture of experts,
+template <typename Model, typename Visitor>
+void VisitMixtureFields(Model& model, Visitor&& visit) {
   visit("num_experts", model.num_experts);
   visit("moe_ffn_hidden_size", model.moe_ffn_hidden_size);
   visit("moe_router_topk", model.moe_router_topk);
   visit("moe_shared_expert_intermediate_size",
         model.moe_shared_expert_intermediate_size);
   visit("moe_shared_expert_gate", model.moe_shared_expert_gate);
+  visit("moe_router_pre_softmax", model.moe_router_pre_softmax);
+}
+
+// and all of it.
+template <typename Model, typename Visitor>
+void VisitOptionalFields(Model& model, Visitor&& visit) {
+  visit("qk_layernorm", model.qk_layernorm);
+  visit("sliding_window", model.sliding_window);
+  VisitRotaryFields(model, visit);
+  VisitMixtureFields(model, visit);
 }
 
 constexpr char kNormalizationKey[] = "normalization";
 constexpr char kPositionKey[] = "position_embedding_type";
 constexpr char kActivationKey[] = "gelu";
 constexpr char kTanhGelu[] = "tanh";
+constexpr char kExactGelu[] = "erf";
 
 absl::Status BadKey(absl::string_view key, absl::string_view problem) {
   return absl::DataLossError(
@@ -90,12 +114,31 @@ double ElementsAtMost(const ModelConfig& model) {
                    static_cast<double>(model.max_position_embeddings) + 2);
 }
 
-json OptionalFields(const ModelConfig& model) {
+// What visit(model, visitor) visits, by key.
+template <typename Visit>
+json Collect(const ModelConfig& model, Visit visit) {
   json object;
-  VisitOptionalFields(model, [&object](const char* key, const auto& value) {
-    object[key] = value;
-  });
+  visit(model,
+        [&object](const char* key, const auto& value) { object[key] = value; });
   return object;
+}
+
+json OptionalFields(const ModelConfig& model) {
+  return Collect(model, [](const ModelConfig& from, auto&& visitor) {
+    VisitOptionalFields(from, visitor);
+  });
+}
+
+json MixtureFields(const ModelConfig& model) {
+  return Collect(model, [](const ModelConfig& from, auto&& visitor) {
+    VisitMixtureFields(from, visitor);
+  });
+}
+
+json RotaryFields(const ModelConfig& model) {
+  return Collect(model, [](const ModelConfig& from, auto&& visitor) {
+    VisitRotaryFields(from, visitor);
+  });
 }
 
 absl::Status CheckExtent(const char* key, int64_t value, int64_t min,
@@ -105,25 +148,73 @@ absl::Status CheckExtent(const char* key, int64_t value, int64_t min,
       absl::StrCat(key, " is ", value, ", expected ", min, " to ", max));
 }
 
-// Without experts the other fields of a mixture have their defaults.
-absl::Status CheckNoExperts(const ModelConfig& model) {
-  ModelConfig plain;
-  plain.qk_layernorm = model.qk_layernorm;
-  const json expected = OptionalFields(plain);
-  const json found = OptionalFields(model);
+// Errors: InvalidArgument for the first key that has not the value it has in
+// `expected`, `why`.
+absl::Status CheckEqual(const json& found, const json& expected,
+                        absl::string_view why) {
   for (const auto& [key, value] : found.items()) {
     if (value == expected[key]) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat(key, " is ", value.dump(),
-                     ", but num_experts is 0; give --num-experts or drop it"));
+        absl::StrCat(key, " is ", value.dump(), ", but ", why));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckAboveZero(const char* key, double value) {
+  if (value > 0 && std::isfinite(value)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(key, " is ", value, ", expected above 0"));
+}
+
+absl::Status CheckRotary(const ModelConfig& model) {
+  SS_RETURN_IF_ERROR(CheckAboveZero("rotary_base", model.rotary_base));
+  const json defaults = RotaryFields(ModelConfig());
+  if (model.position_embedding != PositionEmbedding::kRope) {
+    return CheckEqual(RotaryFields(model), defaults,
+                      "position_embedding_type is not rope");
+  }
+  if (model.kv_channels % 2 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "kv_channels is ", model.kv_channels,
+        ", expected an even head width for rotary position embeddings"));
+  }
+  const double interpolation = model.rotary_seq_len_interpolation_factor;
+  SS_RETURN_IF_ERROR(
+      CheckAboveZero("rotary_seq_len_interpolation_factor", interpolation));
+  if (!model.use_rope_scaling) {
+    json plain = defaults;
+    plain["rotary_seq_len_interpolation_factor"] = interpolation;
+    return CheckEqual(RotaryFields(model), plain, "use_rope_scaling is false");
+  }
+  if (interpolation != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rotary_seq_len_interpolation_factor is ", interpolation,
+                     ", but use_rope_scaling is true, expected one of them"));
+  }
+  SS_RETURN_IF_ERROR(
+      CheckAboveZero("rope_scaling_factor", model.rope_scaling_factor));
+  SS_RETURN_IF_ERROR(
+      CheckAboveZero("rope_low_freq_factor", model.rope_low_freq_factor));
+  SS_RETURN_IF_ERROR(
+      CheckAboveZero("rope_high_freq_factor", model.rope_high_freq_factor));
+  SS_RETURN_IF_ERROR(CheckExtent("rope_original_max_position_embeddings",
+                                 model.rope_original_max_position_embeddings, 1,
+                                 kMaxExtent));
+  if (model.rope_low_freq_factor < model.rope_high_freq_factor) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "rope_low_freq_factor is ", model.rope_low_freq_factor,
+      ", expected below rope_high_freq_factor ", model.rope_high_freq_factor));
 }
 
 absl::Status CheckExperts(const ModelConfig& model) {
   SS_RETURN_IF_ERROR(CheckExtent("num_experts", model.num_experts, 0,
                                  kMaxExperts / model.num_layers));
-  if (!model.has_experts()) return CheckNoExperts(model);
+  if (!model.has_experts()) {
+    return CheckEqual(MixtureFields(model), MixtureFields(ModelConfig()),
+                      "num_experts is 0; give --num-experts or drop it");
+  }
   SS_RETURN_IF_ERROR(CheckExtent("moe_ffn_hidden_size",
                                  model.moe_ffn_hidden_size, 1, kMaxExtent));
   SS_RETURN_IF_ERROR(CheckExtent("moe_router_topk", model.moe_router_topk, 1,
@@ -170,21 +261,14 @@ absl::Status Validate(const ModelConfig& model) {
         absl::StrCat("padded_vocab_size ", model.padded_vocab_size,
                      " is below vocab_size ", model.vocab_size));
   }
-  if (model.position_embedding == PositionEmbedding::kRope &&
-      model.kv_channels % 2 != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "kv_channels is ", model.kv_channels,
-        ", expected an even head width for rotary position embeddings"));
+  SS_RETURN_IF_ERROR(
+      CheckExtent("sliding_window", model.sliding_window, 0, kMaxExtent));
+  SS_RETURN_IF_ERROR(CheckAboveZero("norm_epsilon", model.norm_epsilon));
+  if (model.swiglu && model.exact_gelu) {
+    return absl::InvalidArgumentError(
+        "gelu is \"erf\", but swiglu is true, which has no GELU");
   }
-  if (!(model.norm_epsilon > 0) || !std::isfinite(model.norm_epsilon)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "norm_epsilon is ", model.norm_epsilon, ", expected above 0"));
-  }
-  if (!(model.rotary_base > 0) || !std::isfinite(model.rotary_base)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rotary_base is ", model.rotary_base, ", expected above 0"));
-  }
-  return absl::OkStatus();
+  return CheckRotary(model);
 }
 
 json ToJson(const ModelConfig& model) {
@@ -202,7 +286,7 @@ json ToJson(const ModelConfig& model) {
   object[kPositionKey] = model.position_embedding == PositionEmbedding::kRope
                              ? "rope"
                              : "learned_absolute";
-  object[kActivationKey] = kTanhGelu;
+  object[kActivationKey] = model.exact_gelu ? kExactGelu : kTanhGelu;
   return object;
 }
 
@@ -247,7 +331,8 @@ absl::StatusOr<ModelConfig> ModelFromJson(const json& object) {
   } else if (position != "learned_absolute") {
     return BadKey(kPositionKey, absl::StrCat("\"", position, "\" is unknown"));
   }
-  if (gelu != kTanhGelu) {
+  model.exact_gelu = gelu == kExactGelu;
+  if (!model.exact_gelu && gelu != kTanhGelu) {
     return BadKey(kActivationKey, absl::StrCat("\"", gelu, "\" is unknown"));
   }
   if (object.size() != known) {

@@ -1,5 +1,6 @@
 // The shape of a GPT-style model: everything that decides which logical
-// tensors exist and how large they are. Names and meaning are Megatron's.
+// tensors exist and how large they are, and what is computed from them. Names
+// and meaning are Megatron's.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_RESHARD_LAYOUT_MODEL_CONFIG_H_
 #define SHARDSHIFT_RESHARD_LAYOUT_MODEL_CONFIG_H_
@@ -40,6 +41,20 @@ struct ModelConfig {
   bool add_qkv_bias = false;
   bool untie_embeddings_and_output_weights = false;
   bool qk_layernorm = false;  // norms of query and key heads
+  // GELU by the error function instead of its tanh form. Stored as `gelu`.
+  bool exact_gelu = false;
+  // The positions that one attends to, itself included: Megatron's window_size
+  // (sliding_window - 1, 0). 0: all before it.
+  int64_t sliding_window = 0;
+  // Positions are divided by this before they are rotated.
+  double rotary_seq_len_interpolation_factor = 1.0;
+  // The frequencies of Llama 3 (parallel-layout.md 4.13). Megatron knows the
+  // last three as constants.
+  bool use_rope_scaling = false;
+  double rope_scaling_factor = 8.0;
+  double rope_low_freq_factor = 1.0;
+  double rope_high_freq_factor = 4.0;
+  int64_t rope_original_max_position_embeddings = 8192;
 
   // Mixture of experts in every layer, in place of the feed-forward block of
   // width ffn_hidden_size; 0: none.
@@ -50,6 +65,9 @@ struct ModelConfig {
   // is weighed.
   int64_t moe_shared_expert_intermediate_size = 0;
   bool moe_shared_expert_gate = false;
+  // The weights of the chosen experts are their shares in a softmax over all,
+  // instead of a softmax over the chosen ones.
+  bool moe_router_pre_softmax = false;
 
   bool operator==(const ModelConfig&) const = default;
 
@@ -62,11 +80,11 @@ struct ModelConfig {
 // Errors: InvalidArgument naming the first flag that is out of range or
 // contradicts another (extents below 1, query groups not dividing the heads,
 // a padded vocabulary below the true one, an odd head under RoPE, parts of a
-// mixture without experts).
+// mixture without experts, a rotation without RoPE).
 absl::Status Validate(const ModelConfig& model);
 
-// The `model` object of a checkpoint's state. Of QK norms and experts a key is
-// there only if it differs from its default.
+// The `model` object of a checkpoint's state. From QK norms on, a key is there
+// only if it differs from its default.
 nlohmann::json ToJson(const ModelConfig& model);
 
 // Errors: DataLoss naming the missing, mistyped or unknown key; whatever

@@ -113,6 +113,80 @@ TEST(ModelConfigJson, HasKeysOfAMixtureOnlyWhereTheyDiffer) {
   EXPECT_EQ(read, MixtureModel());
 }
 
+// Every field that is stored only where it differs from its default.
+std::vector<ModelConfig> ModelsBeyondTheTrainer() {
+  std::vector<ModelConfig> models;
+  const auto add = [&models](ModelConfig model, auto change) {
+    change(model);
+    models.push_back(model);
+  };
+  using Model = ModelConfig;
+  add(GptModel(), [](Model& m) { m.exact_gelu = true; });
+  add(LlamaModel(), [](Model& m) { m.sliding_window = 4096; });
+  add(LlamaModel(),
+      [](Model& m) { m.rotary_seq_len_interpolation_factor = 2.5; });
+  add(LlamaModel(), [](Model& m) {
+    m.use_rope_scaling = true;
+    m.rope_scaling_factor = 32;
+    m.rope_low_freq_factor = 0.5;
+    m.rope_high_freq_factor = 2;
+    m.rope_original_max_position_embeddings = 64;
+  });
+  add(MixtureModel(), [](Model& m) { m.moe_router_pre_softmax = true; });
+  return models;
+}
+
+TEST(ModelConfigJson, KeepsWhatIsComputedFromTheTensors) {
+  const size_t plain = ToJson(LlamaModel()).size();
+  for (const ModelConfig& model : ModelsBeyondTheTrainer()) {
+    EXPECT_OK(Validate(model));
+    const nlohmann::json json = ToJson(model);
+    EXPECT_TRUE(json.size() > plain || json["gelu"] == "erf") << json;
+    ASSERT_OK_AND_ASSIGN(const ModelConfig read, ModelFromJson(json));
+    EXPECT_EQ(read, model) << json;
+  }
+}
+
+TEST(ValidateModel, RefusesRotationsThatCannotBe) {
+  const auto refused = [](auto change, const std::string& word) {
+    ModelConfig model = LlamaModel();
+    model.use_rope_scaling = true;
+    EXPECT_OK(Validate(model));
+    change(model);
+    EXPECT_THAT(Validate(model),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(word)));
+  };
+  using Model = ModelConfig;
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  refused([](Model& m) { m.rope_scaling_factor = kNan; },
+          "rope_scaling_factor is nan");
+  refused([](Model& m) { m.rope_low_freq_factor = 0; },
+          "rope_low_freq_factor is 0");
+  refused([](Model& m) { m.rope_high_freq_factor = -1; },
+          "rope_high_freq_factor is -1");
+  refused([](Model& m) { m.rope_low_freq_factor = 4; },
+          "rope_low_freq_factor is 4, expected below");
+  refused([](Model& m) { m.rope_original_max_position_embeddings = 0; },
+          "rope_original_max_position_embeddings is 0");
+  refused([](Model& m) { m.rotary_seq_len_interpolation_factor = 2; },
+          "expected one of them");
+  refused([](Model& m) { m.rotary_seq_len_interpolation_factor = 0; },
+          "rotary_seq_len_interpolation_factor is 0");
+  refused(
+      [](Model& m) {
+        m.use_rope_scaling = false;
+        m.rope_scaling_factor = 2;
+      },
+      "rope_scaling_factor is 2.0, but use_rope_scaling is false");
+  refused(
+      [](Model& m) {
+        m.position_embedding = PositionEmbedding::kLearnedAbsolute;
+      },
+      "use_rope_scaling is true, but position_embedding_type is not rope");
+  refused([](Model& m) { m.sliding_window = -1; }, "sliding_window is -1");
+  refused([](Model& m) { m.exact_gelu = true; }, "swiglu is true");
+}
+
 TEST(ModelConfigJson, RefusesKeysOfAMixtureThatAreMistyped) {
   for (const char* key :
        {"qk_layernorm", "num_experts", "moe_ffn_hidden_size", "moe_router_topk",
