@@ -32,8 +32,10 @@ with_sweeps() {
 fuzz() {
   new=$(mktemp -d)
   cmake --preset fuzz >/dev/null &&
-    cmake --build build-fuzz --target index_fuzz &&
-    build-fuzz/tests/index_fuzz -max_total_time=600 "$new" tests/fuzz/corpus
+    cmake --build build-fuzz --target index_fuzz hf_fuzz &&
+    build-fuzz/tests/index_fuzz -max_total_time=600 "$new" tests/fuzz/corpus &&
+    build-fuzz/tests/hf_fuzz -max_total_time=600 "$(mktemp -d)" \
+      tests/fuzz/hf_corpus
 }
 
 tools/install_packages.sh build test fuzz || exit 1

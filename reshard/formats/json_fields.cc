@@ -22,8 +22,7 @@ std::string Excerpt(const json& value) {
   if (value.is_structured() && value.size() > kMaxBytes) {
     return absl::StrCat("an ", value.type_name(), " of ", value.size());
   }
-  const std::string text =
-      value.dump(-1, ' ', true, json::error_handler_t::replace);
+  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
   if (text.size() <= kMaxBytes) return text;
   return absl::StrCat(text.substr(0, kMaxBytes), "...");
 }

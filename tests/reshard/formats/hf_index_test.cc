@@ -177,6 +177,7 @@ TEST(PlanShards, SplitsAsTransformersDoes) {
   ASSERT_OK_AND_ASSIGN(const auto tensors,
                        HfTensors(config.model, {.family = config.family}));
   std::vector<int64_t> sizes;
+  sizes.reserve(tensors.size());
   for (const StoredTensor& tensor : tensors) {
     sizes.push_back(4 * ckpt::NumElements(tensor.shape));
   }

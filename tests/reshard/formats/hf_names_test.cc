@@ -235,6 +235,7 @@ TEST(HfTensors, CoverEveryLogicalTensorOnce) {
     ASSERT_OK_AND_ASSIGN(const auto tensors, HfTensors(model, naming));
     ExpectCover(model, tensors);
     std::vector<FoundTensor> found;
+    found.reserve(tensors.size());
     for (const StoredTensor& tensor : tensors) {
       found.push_back({tensor.name, tensor.shape});
     }
