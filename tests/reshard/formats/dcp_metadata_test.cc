@@ -296,6 +296,50 @@ TEST(DcpMetadata, RefusesPlacesOutsideTheDirectory) {
                 StatusCode::kDataLoss, "and length");
 }
 
+// The value as a part of a pickle: without protocol and end.
+std::string Part(const PyValue& value) {
+  const std::string pickle = WritePickle(value);
+  return pickle.substr(2, pickle.size() - 3);
+}
+
+// A thousand tensors with one list of a thousand empty chunks, all of them
+// one: a million, in a few kilobytes.
+TEST(DcpMetadata, RefusesABombOfChunks) {
+  const auto object = [](const std::string& type, const std::string& state) {
+    return absl::StrCat("c", kModule, "\n", type, "\n)\x81}(", state, "ub");
+  };
+  const auto text = [](const std::string& utf8) {
+    return Part(PyValue::Str(utf8));
+  };
+  const PyValue none = Size({0});
+  std::string chunks =
+      absl::StrCat("](",
+                   Part(Instance("ChunkStorageMetadata",
+                                 {{"offsets", none}, {"sizes", none}})),
+                   "q\1");
+  for (int i = 0; i < 1000; ++i) chunks += "h\1";
+  const std::string storage = object(
+      "TensorStorageMetadata",
+      absl::StrCat(text("properties"),
+                   Part(PyValue::Object(
+                       kModule, "TensorProperties",
+                       PyValue::Tuple({PyValue::Global("torch", "float32")}))),
+                   text("size"), Part(none), text("chunks"), chunks, "e"));
+  std::string tensors = absl::StrCat("}(", text("w"), storage, "q\2");
+  for (int i = 0; i < 1000; ++i) {
+    absl::StrAppend(&tensors, text(absl::StrCat("w", i)), "h\2");
+  }
+  const std::string pickle =
+      absl::StrCat("\x80\2",
+                   object("Metadata", absl::StrCat(text("storage_data"), "}",
+                                                   text("state_dict_metadata"),
+                                                   tensors, "u")),
+                   ".");
+  EXPECT_THAT(
+      ParseDcpMetadata(pickle),
+      StatusIs(StatusCode::kDataLoss, HasSubstr("used by too many tensors")));
+}
+
 TEST(DcpMetadata, RefusesTransformedItems) {
   ExpectRefusal({.transforms = PyValue::List({PyValue::Str("zstd")})},
                 StatusCode::kUnimplemented, "was transformed");

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/testutil/heap_peak.h"
 #include "tests/testutil/status_matchers.h"
 
 namespace shardshift::reshard {
@@ -319,6 +320,30 @@ TEST(Pickle, HasLimits) {
   EXPECT_THAT(
       Pickle::Parse(Raw("C\3abc."), {.max_text_bytes = 2}),
       StatusIs(StatusCode::kResourceExhausted, HasSubstr("bytes of 3 bytes")));
+}
+
+// The operations that give the most for a byte, a million times.
+TEST(Pickle, TakesMemoryInProportion) {
+  constexpr int kTimes = 1'000'000;
+  const auto repeated = [](absl::string_view what) {
+    std::string bytes;
+    for (int i = 0; i < kTimes; ++i) absl::StrAppend(&bytes, what);
+    return bytes;
+  };
+  const std::string inputs[] = {
+      repeated("]"),                             // nodes and stack
+      repeated("2"),                             // stack
+      absl::StrCat("N", repeated("\x85"), "."),  // nodes and edges
+      absl::StrCat("]q\1]q\2\x86", repeated("h\1Na0h\2Na0"), "."),  // segments
+      absl::StrCat("Nr", Raw("\x40\x42\x0f\0"), repeated("("), "."),  // memo
+      absl::StrCat("ctorch\nSize\nq\1)q\2", repeated("h\1h\2R0"), "."),
+  };
+  for (const std::string& input : inputs) {
+    const auto num_bytes = static_cast<int64_t>(input.size());
+    const HeapPeak peak;
+    Pickle::Parse(input).status().IgnoreError();
+    EXPECT_LT(peak.bytes(), 80 * num_bytes) << input.substr(0, 30);
+  }
 }
 
 }  // namespace

@@ -236,18 +236,16 @@ struct Fields {
   std::string type = "ctorch\nFloatStorage\n";
   std::string key = Text("0");
   std::string count = "K\6";
-  std::string offset = "K\0";
+  std::string offset = std::string("K\0", 2);
   std::string size = "K\2K\3\x86";
   std::string strides = "K\3K\1\x86";
 };
 
 // A tensor of 2 x 3 F32, but for what is said otherwise.
 std::string TensorPickle(const Fields& fields) {
-  std::string offset = fields.offset;
-  if (offset.size() == 1) offset.push_back('\0');
   return absl::StrCat("ctorch._utils\n_rebuild_tensor_v2\n((", fields.kind,
                       fields.type, fields.key, Text("cpu"), fields.count, "tQ",
-                      offset, fields.size, fields.strides,
+                      fields.offset, fields.size, fields.strides,
                       "\x89"
                       "ccollections\nOrderedDict\n)RtR.");
 }
