@@ -157,7 +157,9 @@ void AddCat(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("cat", "Prints the values of a tensor.");
   const auto flags = std::make_shared<CatFlags>();
-  command->add_option("CKPT", flags->checkpoint, "A step or run directory")
+  command
+      ->add_option("CKPT", flags->checkpoint,
+                   "A step or run directory, or a checkpoint of another format")
       ->required();
   command
       ->add_option("TENSOR", flags->tensor,

@@ -52,6 +52,12 @@ absl::StatusOr<std::string> RunDirOf(const std::string& destination,
 absl::StatusOr<int> Cp(const CpFlags& flags) {
   SS_ASSIGN_OR_RETURN(const std::shared_ptr<const ckpt::Reader> source,
                       OpenCheckpoint(flags.source));
+  if (source->table().is_foreign) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flags.source,
+                     " is a checkpoint of another format, whose files `cp` "
+                     "copies; `reshard` makes one of ours of it"));
+  }
   SS_ASSIGN_OR_RETURN(const std::string run_dir,
                       RunDirOf(flags.destination, source->step()));
   {

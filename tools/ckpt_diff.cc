@@ -242,7 +242,10 @@ void AddDiff(CLI::App& app, Action& action) {
       "layouts. Tensors of equal fingerprints are not read; damage to them is "
       "for `ckpt verify --deep` to find.");
   const auto flags = std::make_shared<DiffFlags>();
-  command->add_option("A", flags->a, "A step or run directory")->required();
+  command
+      ->add_option("A", flags->a,
+                   "A step or run directory, or a checkpoint of another format")
+      ->required();
   command->add_option("B", flags->b, "Another one")->required();
   command->add_flag("--json", flags->json, "Print JSON");
   command->callback(

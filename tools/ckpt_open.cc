@@ -14,9 +14,10 @@
 namespace shardshift {
 
 absl::StatusOr<std::shared_ptr<const ckpt::Reader>> OpenCheckpoint(
-    const std::string& path, bool fingerprints) {
+    const std::string& path, bool fingerprints, bool verify) {
   reshard::OpenOptions options;
   options.fingerprints = fingerprints;
+  options.verify = verify;
   absl::StatusOr<reshard::OpenedSource> source =
       reshard::OpenSource(path, options);
   // Shown without a model, if that is all there is to know.

@@ -21,9 +21,10 @@ using Json = nlohmann::ordered_json;
 // Opens a step directory, or the newest step of a run directory that opens (a
 // line on stderr says so if that is not the newest), or a checkpoint of another
 // format: as a model's if it is known, else its tensors under their own names.
-// With `fingerprints` all of such a one is read for them.
+// With `fingerprints` all of such a one is read for them, with `verify` to
+// check what checksums it has.
 absl::StatusOr<std::shared_ptr<const ckpt::Reader>> OpenCheckpoint(
-    const std::string& path, bool fingerprints = false);
+    const std::string& path, bool fingerprints = false, bool verify = false);
 
 // The state or record of a checkpoint; null if it is empty.
 // Errors: DataLoss if `text` is not JSON; as CheckJsonDepth. `what` names it.

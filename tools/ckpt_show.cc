@@ -97,7 +97,9 @@ void AddShow(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("show", "Shows what a checkpoint holds.");
   const auto flags = std::make_shared<ShowFlags>();
-  command->add_option("CKPT", flags->checkpoint, "A step or run directory")
+  command
+      ->add_option("CKPT", flags->checkpoint,
+                   "A step or run directory, or a checkpoint of another format")
       ->required();
   command->add_flag("--json", flags->json, "Print JSON");
   command->callback(

@@ -193,7 +193,9 @@ void AddStats(CLI::App& app, Action& action) {
       "each tensor, and how many are NaN or infinite. Of tensors that are "
       "named also a histogram of the magnitudes.");
   const auto flags = std::make_shared<StatsFlags>();
-  command->add_option("CKPT", flags->checkpoint, "A step or run directory")
+  command
+      ->add_option("CKPT", flags->checkpoint,
+                   "A step or run directory, or a checkpoint of another format")
       ->required();
   command->add_option("NAME", flags->names, "Tensors, in all their roles")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

@@ -243,6 +243,7 @@ absl::StatusOr<reshard::OpenOptions> OpenOptionsOf(const ReshardFlags& flags) {
   options.foreign = {.generic = flags.generic,
                      .weights_only = flags.choice.weights_only,
                      .vocab_size = flags.vocab_size};
+  options.verify = !flags.dry_run;
   if (flags.dry_run) options.parts = ckpt::PartFiles::kAllOrNone;
   if (flags.from.empty()) return options;
   absl::StatusOr<reshard::Format> from = reshard::ParseFormat(flags.from);

@@ -62,9 +62,11 @@ std::vector<ChunkRef> ChunksByFile(const DcpMetadata& metadata) {
 
 absl::StatusOr<SourceChunk> PlaceChunk(const ckpt::File& file,
                                        const DcpTensor& tensor,
-                                       const DcpChunk& chunk) {
+                                       const DcpChunk& chunk,
+                                       std::vector<StorageCheck>& checks) {
   SS_ASSIGN_OR_RETURN(const TorchTensor found,
                       ResolveDcpChunk(file, tensor, chunk));
+  checks.push_back(CheckOf(file.path(), found));
   SourceChunk placed;
   placed.box = chunk.box;
   placed.file = static_cast<int64_t>(chunk.place.file);
@@ -127,8 +129,9 @@ absl::StatusOr<SourceTensors> ReadDcpTensors(const std::string& directory,
       open_file = ref.file;
     }
     const DcpTensor& tensor = metadata.tensors[ref.tensor];
-    SS_ASSIGN_OR_RETURN(SourceChunk chunk,
-                        PlaceChunk(*file, tensor, tensor.chunks[ref.chunk]));
+    SS_ASSIGN_OR_RETURN(
+        SourceChunk chunk,
+        PlaceChunk(*file, tensor, tensor.chunks[ref.chunk], source.checks));
     source.tensors[ref.tensor].chunks.push_back(std::move(chunk));
   }
   for (SourceTensor& tensor : source.tensors) {
@@ -146,9 +149,10 @@ absl::StatusOr<SourceTensors> ReadDcpTensors(const std::string& directory,
 
 absl::StatusOr<ForeignCheckpoint> ReadGenericDcp(const std::string& directory) {
   SS_ASSIGN_OR_RETURN(const DcpMetadata metadata, ReadDcpMetadata(directory));
-  SS_ASSIGN_OR_RETURN(const SourceTensors source,
+  SS_ASSIGN_OR_RETURN(SourceTensors source,
                       ReadDcpTensors(directory, metadata));
   ForeignCheckpoint result;
+  result.checks = std::move(source.checks);
   SS_ASSIGN_OR_RETURN(nlohmann::json objects,
                       ReadObjects(metadata, source.files, result.left_out));
   const nlohmann::json state = {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ckpt/foreign_files.h"
+#include "reshard/formats/storage_check.h"
 
 namespace shardshift::reshard {
 
@@ -22,6 +23,7 @@ struct ForeignOptions {
 
 struct ForeignCheckpoint {
   ckpt::ForeignFiles files;
+  std::vector<StorageCheck> checks;   // of what the files' values lie in
   std::vector<std::string> notes;     // as in OpenedSource
   std::vector<std::string> left_out;  // as in OpenedSource
 };

@@ -124,6 +124,7 @@ class LegacyReader {
                                  .folder = folder,
                                  .args = &args_,
                                  .tensors = &tensors_,
+                                 .checks = &checks_,
                                  .is_first_stage = rank.pipeline == 0,
                                  .is_first_tensor_rank = rank.tensor == 0,
                                  .is_first_expert_rank = rank.expert == 0};
@@ -172,6 +173,7 @@ class LegacyReader {
     const nlohmann::json record = {{"format", "megatron"},
                                    {"layout", ToJson(args_.layout)}};
     ForeignCheckpoint result;
+    result.checks = std::move(checks_);
     SS_ASSIGN_OR_RETURN(
         result.files,
         builder_.Build(args_.iteration, StateText(state), StateText(record)));
@@ -187,6 +189,7 @@ class LegacyReader {
   const std::string directory_;
   ckpt::ForeignFilesBuilder builder_;
   bool weights_only_ = false;
+  std::vector<StorageCheck> checks_;
   MegatronArgs args_;
   std::vector<LogicalTensor> tensors_;
   std::unique_ptr<ModelMap> map_;

@@ -58,6 +58,10 @@ class StateAdder {
                             builder_);
   }
 
+  void AddCheck(const std::string& path, const TorchTensor& tensor) {
+    source_.checks->push_back(CheckOf(path, tensor));
+  }
+
   const OptimizerSource& source() const { return source_; }
   // Whether no other rank is the one to tell of it.
   bool IsMine(const ModuleParameter& parameter) const {
@@ -156,6 +160,7 @@ class DistributedState {
             state.key, " has shape ", ckpt::ToString(tensor.shape),
             ", by the arguments the buffer has ", unpadded, " elements"));
       }
+      adder_.AddCheck(path_, tensor);
       SS_RETURN_IF_ERROR(AddState(flat, parameters, tensor, state.role));
     }
     return absl::OkStatus();
@@ -282,6 +287,7 @@ class PlainState {
           ckpt::ToString(tensor.shape), ", the parameter ",
           ckpt::ToString(parameter.tensor.shape)));
     }
+    adder_.AddCheck(torch_.path(), tensor);
     return adder_.AddParameter(*parameter.parameter, role, tensor.dtype, file_,
                                tensor.offset_bytes);
   }
@@ -378,6 +384,7 @@ absl::Status AddWeights(const OptimizerSource& source,
   for (const Module& module : modules) {
     for (const ModuleParameter& p : module.parameters) {
       if (!adder.IsMine(p)) continue;
+      adder.AddCheck(source.torch->path(), p.tensor);
       SS_RETURN_IF_ERROR(adder.AddParameter(
           *p.parameter, "weight", p.tensor.dtype, file, p.tensor.offset_bytes));
     }

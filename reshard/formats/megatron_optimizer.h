@@ -16,6 +16,7 @@
 #include "reshard/formats/megatron_args.h"
 #include "reshard/formats/megatron_module.h"
 #include "reshard/formats/source_tensors.h"
+#include "reshard/formats/storage_check.h"
 #include "reshard/formats/torch_file.h"
 #include "reshard/layout/parameters.h"
 
@@ -29,6 +30,7 @@ struct OptimizerSource {
   std::string folder;                // that file's, and of distrib_optim.pt
   const MegatronArgs* args = nullptr;
   const std::vector<LogicalTensor>* tensors = nullptr;
+  std::vector<StorageCheck>* checks = nullptr;  // gets what values lie in
   bool is_first_stage = false;
   // Replicated parameters are the same on the other ranks, and so is on the
   // other expert ranks what is of no expert.

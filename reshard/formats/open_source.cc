@@ -66,6 +66,9 @@ absl::StatusOr<OpenedSource> OpenForeign(const std::string& path, Format format,
   source.left_out = std::move(foreign.left_out);
   std::unique_ptr<ckpt::Reader> reader =
       ckpt::Reader::OpenForeign(std::move(foreign.files));
+  if (options.verify) {
+    SS_RETURN_IF_ERROR(CheckStorages(std::move(foreign.checks)));
+  }
   if (options.fingerprints) SS_RETURN_IF_ERROR(reader->TakeFingerprints());
   source.reader = std::move(reader);
   return source;

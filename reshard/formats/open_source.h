@@ -19,7 +19,10 @@ struct OpenOptions {
   std::optional<Format> from = std::nullopt;  // else as DetectFormat says
   ForeignOptions foreign = {};
   ckpt::PartFiles parts = ckpt::PartFiles::kNeeded;
-  bool fingerprints = false;  // of all tensors: reads all of a foreign one
+  // Of a foreign checkpoint everything is read, to check what checksums there
+  // are, or for the fingerprints of all tensors.
+  bool verify = false;
+  bool fingerprints = false;
 };
 
 struct OpenedSource {

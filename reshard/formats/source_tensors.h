@@ -12,6 +12,7 @@
 #include "ckpt/core/box.h"
 #include "ckpt/core/dtype.h"
 #include "ckpt/foreign_files.h"
+#include "reshard/formats/storage_check.h"
 #include "reshard/formats/stored_tensor.h"
 #include "reshard/layout/parameters.h"
 
@@ -40,6 +41,7 @@ struct SourceFile {
 struct SourceTensors {
   std::vector<SourceFile> files;
   std::vector<SourceTensor> tensors;  // any order; keys differ
+  std::vector<StorageCheck> checks;
 };
 
 // Where a piece lies in a file that has the stored tensor at byte 0.

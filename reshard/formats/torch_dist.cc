@@ -266,6 +266,7 @@ class TorchDistReader {
                                     .folder = directory_,
                                     .args = &args_,
                                     .tensors = &tensors_,
+                                    .checks = &checks_,
                                     .is_first_stage = stage == 0,
                                     .is_first_tensor_rank = tensor == 0,
                                     .is_first_expert_rank = expert == 0};
@@ -337,6 +338,8 @@ class TorchDistReader {
     const nlohmann::json record = {{"format", "torch_dist"},
                                    {"layout", ToJson(args_.layout)}};
     ForeignCheckpoint result;
+    result.checks = std::move(source_.checks);
+    result.checks.insert(result.checks.end(), checks_.begin(), checks_.end());
     SS_ASSIGN_OR_RETURN(
         result.files,
         builder_.Build(args_.iteration, StateText(state), StateText(record)));
@@ -354,6 +357,7 @@ class TorchDistReader {
   ckpt::ForeignFilesBuilder builder_;
   DcpMetadata metadata_;
   SourceTensors source_;
+  std::vector<StorageCheck> checks_;  // of objects with tensors in them
   TensorsByKey by_key_;
   // Of buckets, their keys without the dtypes.
   std::map<std::string, const SourceTensor*> flat_keys_;

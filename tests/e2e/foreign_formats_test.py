@@ -122,6 +122,26 @@ def test_megatron(directory, name):
     assert (target / "step-00000010").is_dir()
 
 
+def test_damage(directory):
+    """A flipped bit in a value is found by the archive's checksum."""
+    source = directory / "legacy-gpt2-tp2pp2dp2" / "ckpt"
+    path = source / "iter_0000010" / "mp_rank_01_001" / "distrib_optim.pt"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    result = run("reshard", source, directory / "damaged")
+    assert result.returncode == 1
+    assert str(path) in result.stderr and "CRC-32" in result.stderr
+    assert not (directory / "damaged").exists()
+    assert not (directory / "damaged.partial").exists()
+    result = run("ckpt", "verify", "--deep", source)
+    assert result.returncode == 1 and str(path) in result.stdout
+    # A rank's folder that is not there.
+    path.rename(directory / "away")
+    result = run("reshard", source, directory / "damaged")
+    assert result.returncode != 0 and str(path) in result.stderr
+
+
 def test_shifted(directory):
     """B-kind: fully_reshardable state of Megatron-Core 0.15 to 0.19."""
     name = "torch_dist-fully_reshardable-shifted"
@@ -204,6 +224,7 @@ def main():
             name = archive.name.removesuffix(".tar.xz")
             if "shifted" not in name:
                 test_megatron(directory, name)
+        test_damage(directory)
         test_shifted(directory)
         test_dcp(directory)
     print("equal")
