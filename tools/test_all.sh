@@ -1,6 +1,6 @@
 #!/bin/bash
 # Everything, for as long as it takes: all tests and the long sweeps in a
-# release build, all tests under the sanitizers, ten minutes of fuzzing. Ends
+# release build, all tests under the sanitizers, ten minutes of each fuzzer. Ends
 # with a summary.
 # SPDX-License-Identifier: Apache-2.0
 set -uo pipefail
@@ -30,12 +30,15 @@ with_sweeps() {
 }
 
 fuzz() {
-  new=$(mktemp -d)
   cmake --preset fuzz >/dev/null &&
-    cmake --build build-fuzz --target index_fuzz hf_fuzz &&
-    build-fuzz/tests/index_fuzz -max_total_time=600 "$new" tests/fuzz/corpus &&
-    build-fuzz/tests/hf_fuzz -max_total_time=600 "$(mktemp -d)" \
-      tests/fuzz/hf_corpus
+    cmake --build build-fuzz --target index_fuzz hf_fuzz pickle_fuzz \
+      torch_file_fuzz dcp_metadata_fuzz || return 1
+  for target in index hf pickle torch_file dcp_metadata; do
+    corpus="tests/fuzz/${target}_corpus"
+    [ "$target" = index ] && corpus=tests/fuzz/corpus
+    "build-fuzz/tests/${target}_fuzz" -max_total_time=600 "$(mktemp -d)" \
+      "$corpus" || return 1
+  done
 }
 
 tools/install_packages.sh build test fuzz || exit 1
