@@ -92,7 +92,7 @@ class ForeignRefusalTest : public ::testing::Test {
                               int64_t offset_bytes, int64_t column_pitch = 0) {
     ForeignFilesBuilder builder("a/folder");
     const int64_t file = builder.AddFile("a/folder/file", 100);
-    const absl::Status added =
+    absl::Status added =
         builder.Add(info, box, {file, offset_bytes, column_pitch});
     if (!added.ok()) return added;
     return builder.Build(0, "{}", "{}").status();
