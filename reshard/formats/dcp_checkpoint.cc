@@ -147,7 +147,8 @@ absl::StatusOr<SourceTensors> ReadDcpTensors(const std::string& directory,
   return source;
 }
 
-absl::StatusOr<ForeignCheckpoint> ReadGenericDcp(const std::string& directory) {
+absl::StatusOr<ForeignCheckpoint> ReadGenericDcp(const std::string& directory,
+                                                 int64_t step) {
   SS_ASSIGN_OR_RETURN(const DcpMetadata metadata, ReadDcpMetadata(directory));
   SS_ASSIGN_OR_RETURN(SourceTensors source,
                       ReadDcpTensors(directory, metadata));
@@ -157,7 +158,7 @@ absl::StatusOr<ForeignCheckpoint> ReadGenericDcp(const std::string& directory) {
                       ReadObjects(metadata, source.files, result.left_out));
   const nlohmann::json state = {
       {"generic", {{"format", "dcp"}, {"objects", std::move(objects)}}}};
-  SS_ASSIGN_OR_RETURN(result.files, GenericFiles(directory, source, /*step=*/0,
+  SS_ASSIGN_OR_RETURN(result.files, GenericFiles(directory, source, step,
                                                  StateText(state), "{}"));
   return result;
 }

@@ -3,6 +3,7 @@
 #ifndef SHARDSHIFT_RESHARD_FORMATS_DCP_CHECKPOINT_H_
 #define SHARDSHIFT_RESHARD_FORMATS_DCP_CHECKPOINT_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -20,7 +21,8 @@ absl::StatusOr<SourceTensors> ReadDcpTensors(const std::string& directory,
 
 // The tensors under their keys. Objects that are no tensors go to the state, as
 // the bytes that they are.
-absl::StatusOr<ForeignCheckpoint> ReadGenericDcp(const std::string& directory);
+absl::StatusOr<ForeignCheckpoint> ReadGenericDcp(const std::string& directory,
+                                                 int64_t step);
 
 }  // namespace shardshift::reshard
 

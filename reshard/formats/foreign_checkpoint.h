@@ -23,6 +23,8 @@ struct ForeignOptions {
 
 struct ForeignCheckpoint {
   ckpt::ForeignFiles files;
+  // The weights, where `files` have the masters instead.
+  std::optional<ckpt::ForeignFiles> weights;
   std::vector<StorageCheck> checks;   // of what the files' values lie in
   std::vector<std::string> notes;     // as in OpenedSource
   std::vector<std::string> left_out;  // as in OpenedSource

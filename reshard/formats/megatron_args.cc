@@ -30,7 +30,8 @@ std::optional<json> PlainJson(const PickleValue& value, int depth) {
       return json(*value.AsInt());
     case PickleKind::kFloat: {
       const double number = *value.AsDouble();
-      return std::isfinite(number) ? std::optional(json(number)) : std::nullopt;
+      // JSON has no other numbers; who asks for one refuses the text.
+      return std::isfinite(number) ? json(number) : json(absl::StrCat(number));
     }
     case PickleKind::kString:
       return json(std::string(*value.AsString()));
@@ -120,18 +121,35 @@ struct Demand {
 };
 
 absl::Status CheckModelKind(const Fields& fields) {
-  static const auto& demands =
-      *new std::vector<Demand>{{"apply_layernorm_1p", false},
-                               {"squared_relu", false},
-                               {"rotary_percent", 1.0},
-                               {"rotary_interleaved", false},
-                               {"multi_latent_attention", false},
-                               {"mtp_num_layers", json()},
-                               {"heterogeneous_layers_config_path", json()},
-                               {"moe_layer_freq", 1},
-                               {"linear_attention_freq", json()},
-                               {"attention_output_gate", false},
-                               {"pipeline_model_parallel_layout", json()}};
+  static const auto& demands = *new std::vector<Demand>{
+      {"apply_layernorm_1p", false},
+      {"layernorm_zero_centered_gamma", false},
+      {"squared_relu", false},
+      {"quick_geglu", false},
+      {"glu_linear_offset", 0.0},
+      {"activation_func_clamp_value", json()},
+      {"rotary_percent", 1.0},
+      {"rotary_interleaved", false},
+      {"rotary_seq_len_interpolation_factor", json()},
+      {"use_rope_scaling", false},
+      {"rope_type", "rope"},
+      {"no_rope_freq", json()},
+      {"window_size", json()},
+      {"softmax_type", "vanilla"},
+      {"qk_l2_norm", false},
+      {"apply_residual_connection_post_layernorm", false},
+      {"multi_latent_attention", false},
+      {"attention_output_gate", false},
+      {"linear_attention_freq", json()},
+      {"mtp_num_layers", json()},
+      {"heterogeneous_layers_config_path", json()},
+      {"moe_layer_freq", 1},
+      {"moe_router_score_function", "softmax"},
+      {"moe_router_enable_expert_bias", false},
+      {"moe_router_num_groups", json()},
+      {"moe_router_topk_scaling_factor", json()},
+      {"moe_latent_size", json()},
+      {"pipeline_model_parallel_layout", json()}};
   for (const auto& [name, value] : demands) {
     const json& found = fields.Of(name);
     if (found.is_null() || found == value) continue;
@@ -155,7 +173,9 @@ void ReadModel(Fields& fields, ModelConfig& model) {
   fields.NeededInt("kv_channels", model.kv_channels);
   fields.NeededInt("max_position_embeddings", model.max_position_embeddings);
   fields.NeededInt("padded_vocab_size", model.padded_vocab_size);
+  // The name in older versions, and in newer ones.
   fields.Double("norm_epsilon", model.norm_epsilon);
+  fields.Double("layernorm_epsilon", model.norm_epsilon);
   fields.Double("rotary_base", model.rotary_base);
   fields.Bool("swiglu", model.swiglu);
   fields.Bool("add_bias_linear", model.add_bias_linear);
@@ -178,6 +198,7 @@ void ReadModel(Fields& fields, ModelConfig& model) {
   model.moe_ffn_hidden_size = model.ffn_hidden_size;
   fields.Int("moe_ffn_hidden_size", model.moe_ffn_hidden_size);
   fields.Int("moe_router_topk", model.moe_router_topk);
+  fields.Bool("moe_router_pre_softmax", model.moe_router_pre_softmax);
   fields.Int("moe_shared_expert_intermediate_size",
              model.moe_shared_expert_intermediate_size);
   fields.Bool("moe_shared_expert_gate", model.moe_shared_expert_gate);
@@ -185,12 +206,12 @@ void ReadModel(Fields& fields, ModelConfig& model) {
 
 void ReadVocabulary(Fields& fields, std::optional<int64_t> known,
                     ModelConfig& model) {
-  if (known.has_value()) {
-    model.vocab_size = *known;
-    return;
-  }
   fields.Int("vocab_size", model.vocab_size);
   if (model.vocab_size == 0) {
+    if (known.has_value()) {
+      model.vocab_size = *known;
+      return;
+    }
     fields.Update(absl::FailedPreconditionError(absl::StrCat(
         "args.vocab_size is not set, and the embedding is padded to ",
         model.padded_vocab_size, "; tell the true one with --vocab-size")));
@@ -198,6 +219,11 @@ void ReadVocabulary(Fields& fields, std::optional<int64_t> known,
   // Its vocabulary has one more token than the flag says, for the end of a
   // document.
   if (fields.Text("tokenizer_type") == "NullTokenizer") ++model.vocab_size;
+  if (known.value_or(model.vocab_size) != model.vocab_size) {
+    fields.Update(absl::InvalidArgumentError(
+        absl::StrCat("--vocab-size is ", *known, ", by the arguments it is ",
+                     model.vocab_size)));
+  }
 }
 
 void ReadLayout(Fields& fields, Layout& layout) {

@@ -27,7 +27,7 @@ struct MegatronArgs {
   nlohmann::json arguments;
 };
 
-// `vocab_size`: the true one, where the caller knows better than the arguments.
+// `vocab_size`: the true one, where the arguments do not tell it.
 // Errors: DataLoss naming an argument that is missing or mistyped;
 // Unimplemented for one that makes the model another than ours;
 // FailedPrecondition if the true vocabulary is unknown; as both Validates.

@@ -15,9 +15,9 @@
 #include "ckpt/io/file.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/formats/megatron_args.h"
+#include "reshard/formats/megatron_iteration.h"
 #include "reshard/formats/megatron_module.h"
 #include "reshard/formats/megatron_optimizer.h"
-#include "reshard/formats/torch_dist.h"
 #include "reshard/layout/model_map.h"
 
 namespace shardshift::reshard {
@@ -45,12 +45,13 @@ bool IsRankFolder(absl::string_view name) {
 
 class LegacyReader {
  public:
-  LegacyReader(std::string source, std::string directory)
-      : directory_(std::move(directory)), builder_(std::move(source)) {}
+  LegacyReader(const std::string& source, std::string directory)
+      : directory_(std::move(directory)), builder_(source), weights_(source) {}
 
   absl::StatusOr<ForeignCheckpoint> Read(const ForeignOptions& options) {
     SS_RETURN_IF_ERROR(ReadArguments(options.vocab_size));
     weights_only_ = options.weights_only;
+    vocab_size_ = options.vocab_size;
     tensors_ = LogicalTensors(args_.model);
     map_ = std::make_unique<ModelMap>(args_.model, args_.layout);
     const Layout& layout = args_.layout;
@@ -97,12 +98,54 @@ class LegacyReader {
     return Annotate(read(), path);
   }
 
+  // That a rank's file is of the same run and moment as the first one's, and
+  // the one that belongs into its folder.
+  absl::Status CheckSameRun(const TorchFile& torch,
+                            const RankFolder& rank) const {
+    SS_ASSIGN_OR_RETURN(const PickleValue args, torch.root().Get("args"));
+    SS_ASSIGN_OR_RETURN(const MegatronArgs found,
+                        ParseMegatronArgs(args, vocab_size_));
+    SS_ASSIGN_OR_RETURN(const PickleValue iteration,
+                        torch.root().Get("iteration"));
+    SS_ASSIGN_OR_RETURN(const int64_t number, iteration.AsInt());
+    if (found.model != args_.model || found.layout != args_.layout ||
+        found.bucket_size != args_.bucket_size) {
+      return absl::DataLossError(
+          "its arguments are not those of the other ranks");
+    }
+    if (number != args_.iteration ||
+        found.consumed_samples != args_.consumed_samples) {
+      return absl::DataLossError(absl::StrCat("is of iteration ", number,
+                                              ", the other ranks are of ",
+                                              args_.iteration));
+    }
+    const auto written_by = found.arguments.find("rank");
+    const auto context = found.arguments.find("context_parallel_size");
+    if (written_by == found.arguments.end() ||
+        !written_by->is_number_integer() ||
+        (context != found.arguments.end() && *context != 1)) {
+      return absl::OkStatus();
+    }
+    const int64_t writer = written_by->get<int64_t>();
+    const RankCoordinates at = CoordinatesOf(
+        args_.layout,
+        std::clamp<int64_t>(writer, 0, args_.layout.world_size() - 1));
+    if (at.tensor == rank.tensor && at.pipeline == rank.pipeline) {
+      return absl::OkStatus();
+    }
+    return absl::DataLossError(absl::StrCat(
+        "was written by rank ", writer, ", which is tensor rank ", at.tensor,
+        " of stage ", at.pipeline, ", not ", rank.tensor, " of ", rank.pipeline,
+        ": a folder of another rank?"));
+  }
+
   absl::Status ReadRank(const RankFolder& rank) {
     const std::string folder =
         ckpt::JoinPath(directory_, FolderName(args_.layout, rank));
     const std::string path = ckpt::JoinPath(folder, kModelFile);
     SS_ASSIGN_OR_RETURN(const ckpt::File file, ckpt::File::OpenForRead(path));
     SS_ASSIGN_OR_RETURN(const TorchFile torch, TorchFile::Read(file));
+    SS_RETURN_IF_ERROR(Annotate(CheckSameRun(torch, rank), path));
     // What they hold is kept until the rank is done.
     const std::vector<LocalBuffer> buffers = BuffersOf(rank);
     std::vector<Module> modules;
@@ -132,9 +175,9 @@ class LegacyReader {
     if (!weights_only_) {
       SS_ASSIGN_OR_RETURN(kind, AddOptimizer(optimizer, modules, builder_));
     }
-    if (kind == OptimizerKind::kNone) {
-      SS_RETURN_IF_ERROR(AddWeights(optimizer, modules, builder_));
-    }
+    SS_RETURN_IF_ERROR(
+        AddWeights(optimizer, modules,
+                   kind == OptimizerKind::kNone ? builder_ : weights_));
     kinds_[static_cast<size_t>(kind)] = true;
     return absl::OkStatus();
   }
@@ -174,6 +217,9 @@ class LegacyReader {
                                    {"layout", ToJson(args_.layout)}};
     ForeignCheckpoint result;
     result.checks = std::move(checks_);
+    if (has_state) {
+      SS_ASSIGN_OR_RETURN(result.weights, weights_.Build(0, "{}", "{}"));
+    }
     SS_ASSIGN_OR_RETURN(
         result.files,
         builder_.Build(args_.iteration, StateText(state), StateText(record)));
@@ -181,14 +227,16 @@ class LegacyReader {
     result.left_out.emplace_back("scheduler state (opt_param_scheduler)");
     if (has_state) {
       result.left_out.emplace_back(
-          "weights of the model, which are the rounded masters");
+          "weights of the model, which were compared with the masters");
     }
     return result;
   }
 
   const std::string directory_;
   ckpt::ForeignFilesBuilder builder_;
+  ckpt::ForeignFilesBuilder weights_;  // where builder_ gets the masters
   bool weights_only_ = false;
+  std::optional<int64_t> vocab_size_;
   std::vector<StorageCheck> checks_;
   MegatronArgs args_;
   std::vector<LogicalTensor> tensors_;

@@ -8,8 +8,10 @@
 #include "ckpt/run_dir.h"
 #include "reshard/formats/dcp_checkpoint.h"
 #include "reshard/formats/hf_checkpoint.h"
+#include "reshard/formats/megatron_iteration.h"
 #include "reshard/formats/megatron_legacy.h"
 #include "reshard/formats/torch_dist.h"
+#include "reshard/formats/weights_check.h"
 
 namespace shardshift::reshard {
 namespace {
@@ -44,14 +46,18 @@ absl::StatusOr<ForeignCheckpoint> ReadForeign(const std::string& path,
                                  "under their own names"
                                : "; `reshard formats` lists what can"));
   }
-  if (format == Format::kDcp) return ReadGenericDcp(path);
+  if (format == Format::kDcp) return ReadGenericDcp(path, /*step=*/0);
   if (format == Format::kTorchDist) {
     if (!generic) return ReadTorchDist(path, options);
     SS_ASSIGN_OR_RETURN(const std::string directory, MegatronIteration(path));
-    return ReadGenericDcp(directory);
+    return ReadGenericDcp(directory, IterationOf(directory));
   }
   if (format == Format::kMegatron) {
     return ReadMegatronLegacy(path, options);
+  }
+  if (options.vocab_size.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--vocab-size is for sources that do not tell; ", path, " does"));
   }
   return ReadHuggingFace(path, generic);
 }
@@ -68,6 +74,11 @@ absl::StatusOr<OpenedSource> OpenForeign(const std::string& path, Format format,
       ckpt::Reader::OpenForeign(std::move(foreign.files));
   if (options.verify) {
     SS_RETURN_IF_ERROR(CheckStorages(std::move(foreign.checks)));
+    if (foreign.weights.has_value()) {
+      const std::unique_ptr<ckpt::Reader> weights =
+          ckpt::Reader::OpenForeign(*std::move(foreign.weights));
+      SS_RETURN_IF_ERROR(CheckAllMasters(*reader, *weights));
+    }
   }
   if (options.fingerprints) SS_RETURN_IF_ERROR(reader->TakeFingerprints());
   source.reader = std::move(reader);

@@ -10,16 +10,14 @@
 #include <vector>
 
 #include "absl/container/btree_set.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/file.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/formats/dcp_checkpoint.h"
 #include "reshard/formats/megatron_args.h"
+#include "reshard/formats/megatron_iteration.h"
 #include "reshard/formats/megatron_module.h"
 #include "reshard/formats/megatron_optimizer.h"
 #include "reshard/formats/torch_dist_shift.h"
@@ -29,8 +27,6 @@
 namespace shardshift::reshard {
 namespace {
 
-constexpr int64_t kMaxTrackerBytes = 64;
-constexpr char kTracker[] = "latest_checkpointed_iteration.txt";
 constexpr char kCommonObject[] = "common_state/shard_0_1";
 constexpr char kModelState[] = "optimizer.state.";
 constexpr char kFlatState[] = "optimizer.distributed.dp_group_idx_";
@@ -80,8 +76,11 @@ class TorchDistReader {
       }
     }
     SS_ASSIGN_OR_RETURN(ForeignCheckpoint result, Finish(has_state));
+    if (has_state) {
+      SS_ASSIGN_OR_RETURN(result.weights, WeightsOf(*stored));
+    }
     if (has_state && HasKeyLike("optimizer.state.param.")) {
-      SS_RETURN_IF_ERROR(CheckShift(*stored, result.files));
+      SS_RETURN_IF_ERROR(CheckShift(result));
     }
     return result;
   }
@@ -217,9 +216,19 @@ class TorchDistReader {
     return modules;
   }
 
+  absl::StatusOr<ckpt::ForeignFiles> WeightsOf(
+      const std::vector<StoredTensor>& stored) const {
+    ckpt::ForeignFilesBuilder weights(source_path_);
+    AddFiles(source_, weights);
+    for (const StoredTensor& tensor : stored) {
+      SS_RETURN_IF_ERROR(AddPieces(tensor, *by_key_.at(tensor.name), tensors_,
+                                   "weight", weights));
+    }
+    return weights.Build(0, "{}", "{}");
+  }
+
   // Refuses the optimizer state if it bears the mark of a fault upstream.
-  absl::Status CheckShift(const std::vector<StoredTensor>& stored,
-                          const ckpt::ForeignFiles& files) {
+  absl::Status CheckShift(const ForeignCheckpoint& read) {
     absl::btree_set<std::string> at_risk;
     map_ = std::make_unique<ModelMap>(args_.model, args_.layout);
     for (int64_t stage = 0; stage < args_.layout.pipeline; ++stage) {
@@ -231,16 +240,8 @@ class TorchDistReader {
       }
     }
     if (at_risk.empty()) return absl::OkStatus();
-    ckpt::ForeignFilesBuilder weights(source_path_);
-    AddFiles(source_, weights);
-    for (const StoredTensor& tensor : stored) {
-      SS_RETURN_IF_ERROR(AddPieces(tensor, *by_key_.at(tensor.name), tensors_,
-                                   "weight", weights));
-    }
-    SS_ASSIGN_OR_RETURN(ckpt::ForeignFiles built, weights.Build(0, "{}", "{}"));
-    return CheckNotShifted(*ckpt::Reader::OpenForeign(files),
-                           *ckpt::Reader::OpenForeign(std::move(built)),
-                           at_risk);
+    return CheckNotShifted(*ckpt::Reader::OpenForeign(read.files),
+                           *ckpt::Reader::OpenForeign(*read.weights), at_risk);
   }
 
   void AddChunkAtRisk(const Module& module, bool is_first_stage, int64_t chunk,
@@ -347,7 +348,7 @@ class TorchDistReader {
     result.left_out.emplace_back("scheduler state (opt_param_scheduler)");
     if (has_state) {
       result.left_out.emplace_back(
-          "weights of the model, which are the rounded masters");
+          "weights of the model, which were compared with the masters");
     }
     return result;
   }
@@ -367,24 +368,6 @@ class TorchDistReader {
 };
 
 }  // namespace
-
-absl::StatusOr<std::string> MegatronIteration(const std::string& path) {
-  const std::string tracker = ckpt::JoinPath(path, kTracker);
-  SS_ASSIGN_OR_RETURN(const bool is_root, ckpt::Exists(tracker));
-  if (!is_root) return path;
-  SS_ASSIGN_OR_RETURN(const ckpt::File file, ckpt::File::OpenForRead(tracker));
-  SS_ASSIGN_OR_RETURN(const int64_t num_bytes, file.Size());
-  std::string text(std::min(num_bytes, kMaxTrackerBytes), '\0');
-  SS_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(text))));
-  const absl::string_view word = absl::StripAsciiWhitespace(text);
-  if (word == "release") return ckpt::JoinPath(path, "release");
-  int64_t iteration = 0;
-  if (!absl::SimpleAtoi(word, &iteration) || iteration < 0) {
-    return absl::DataLossError(absl::StrCat(
-        tracker, " names no iteration, expected a number or \"release\""));
-  }
-  return ckpt::JoinPath(path, absl::StrFormat("iter_%07d", iteration));
-}
 
 absl::StatusOr<ForeignCheckpoint> ReadTorchDist(const std::string& path,
                                                 const ForeignOptions& options) {

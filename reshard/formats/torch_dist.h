@@ -11,10 +11,6 @@
 
 namespace shardshift::reshard {
 
-// The folder with the files: `path` itself, or the iteration that its tracker
-// file names. Errors: DataLoss for a tracker that names none; those of files.
-absl::StatusOr<std::string> MegatronIteration(const std::string& path);
-
 // `path`: the root or an iteration. Reads model and optimizer state, however
 // the optimizer was sharded: fully_reshardable, dp_reshardable,
 // fully_sharded_model_space, dp_zero_gather_scatter, or not at all.

@@ -1,0 +1,22 @@
+// Which of the iterations below the root of a Megatron checkpoint is meant.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_RESHARD_FORMATS_MEGATRON_ITERATION_H_
+#define SHARDSHIFT_RESHARD_FORMATS_MEGATRON_ITERATION_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace shardshift::reshard {
+
+// The folder with the files: `path` itself, or the iteration that its tracker
+// file names. Errors: DataLoss for a tracker that names none; those of files.
+absl::StatusOr<std::string> MegatronIteration(const std::string& path);
+
+// The number in the name of such a folder, "iter_0000010"; 0 if it has none.
+int64_t IterationOf(const std::string& directory);
+
+}  // namespace shardshift::reshard
+
+#endif  // SHARDSHIFT_RESHARD_FORMATS_MEGATRON_ITERATION_H_
