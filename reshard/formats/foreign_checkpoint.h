@@ -25,7 +25,8 @@ struct ForeignCheckpoint {
   ckpt::ForeignFiles files;
   // The weights, where `files` have the masters instead.
   std::optional<ckpt::ForeignFiles> weights;
-  std::vector<StorageCheck> checks;   // of what the files' values lie in
+  std::vector<StorageCheck> checks;  // of what the files' values lie in
+  std::vector<ReplicaCheck> replicas;
   std::vector<std::string> notes;     // as in OpenedSource
   std::vector<std::string> left_out;  // as in OpenedSource
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -163,6 +164,7 @@ class LegacyReader {
       SS_ASSIGN_OR_RETURN(Module read, ReadModule(torch, *module, parameters));
       modules.push_back(std::move(read));
     }
+    for (const Module& module : modules) NoteReplicas(path, module, rank);
     OptimizerSource optimizer = {.torch = &torch,
                                  .folder = folder,
                                  .args = &args_,
@@ -180,6 +182,29 @@ class LegacyReader {
                    kind == OptimizerKind::kNone ? builder_ : weights_));
     kinds_[static_cast<size_t>(kind)] = true;
     return absl::OkStatus();
+  }
+
+  // What other ranks have, too: replicated parameters, on other expert ranks
+  // all but the experts, and the embedding where it serves as output layer.
+  void NoteReplicas(const std::string& path, const Module& module,
+                    const RankFolder& rank) {
+    for (const ModuleParameter& p : module.parameters) {
+      if (p.is_expert) continue;
+      std::string key = p.parameter->is_copy
+                            ? tensors_[p.parameter->pieces.front().tensor].name
+                            : p.parameter->name;
+      if (p.parameter->split != Split::kReplicated) {
+        absl::StrAppend(&key, " of tensor rank ", rank.tensor);
+      }
+      const FileRange range = {p.tensor.offset_bytes, p.tensor.num_bytes()};
+      const auto [first, is_first] = first_copies_.try_emplace(
+          std::move(key), StorageCheck{path, range, 0});
+      if (is_first || first->second.range.num_bytes != range.num_bytes) {
+        continue;
+      }
+      replicas_.push_back(
+          {first->first, first->second.path, first->second.range, path, range});
+    }
   }
 
   int64_t NumChunks() const {
@@ -217,6 +242,7 @@ class LegacyReader {
                                    {"layout", ToJson(args_.layout)}};
     ForeignCheckpoint result;
     result.checks = std::move(checks_);
+    result.replicas = std::move(replicas_);
     if (has_state) {
       SS_ASSIGN_OR_RETURN(result.weights, weights_.Build(0, "{}", "{}"));
     }
@@ -238,6 +264,8 @@ class LegacyReader {
   bool weights_only_ = false;
   std::optional<int64_t> vocab_size_;
   std::vector<StorageCheck> checks_;
+  std::map<std::string, StorageCheck> first_copies_;  // places alone
+  std::vector<ReplicaCheck> replicas_;
   MegatronArgs args_;
   std::vector<LogicalTensor> tensors_;
   std::unique_ptr<ModelMap> map_;

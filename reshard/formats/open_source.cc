@@ -74,6 +74,7 @@ absl::StatusOr<OpenedSource> OpenForeign(const std::string& path, Format format,
       ckpt::Reader::OpenForeign(std::move(foreign.files));
   if (options.verify) {
     SS_RETURN_IF_ERROR(CheckStorages(std::move(foreign.checks)));
+    SS_RETURN_IF_ERROR(CheckReplicas(foreign.replicas));
     if (foreign.weights.has_value()) {
       const std::unique_ptr<ckpt::Reader> weights =
           ckpt::Reader::OpenForeign(*std::move(foreign.weights));

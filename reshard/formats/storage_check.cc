@@ -37,7 +37,38 @@ absl::Status Check(const StorageCheck& check) {
       ", the archive says ", check.crc32));
 }
 
+absl::Status CheckReplica(const ReplicaCheck& check) {
+  SS_ASSIGN_OR_RETURN(const ckpt::File a, ckpt::File::OpenForRead(check.path));
+  SS_ASSIGN_OR_RETURN(const ckpt::File b,
+                      ckpt::File::OpenForRead(check.other_path));
+  SS_ASSIGN_OR_RETURN(ckpt::StagingBuffer of_a, ckpt::StagingBuffer::Take());
+  SS_ASSIGN_OR_RETURN(ckpt::StagingBuffer of_b, ckpt::StagingBuffer::Take());
+  for (int64_t at = 0; at < check.range.num_bytes;) {
+    const int64_t count =
+        std::min(std::ssize(of_a.bytes()), check.range.num_bytes - at);
+    const auto bytes_a = of_a.bytes().first(count);
+    const auto bytes_b = of_b.bytes().first(count);
+    SS_RETURN_IF_ERROR(a.ReadAt(check.range.offset_bytes + at, bytes_a));
+    SS_RETURN_IF_ERROR(b.ReadAt(check.other_range.offset_bytes + at, bytes_b));
+    if (!std::ranges::equal(bytes_a, bytes_b)) {
+      return absl::DataLossError(
+          absl::StrCat(check.name, " differs between ", check.path, " and ",
+                       check.other_path,
+                       ", which hold copies of it: which is right, the "
+                       "checkpoint does not tell"));
+    }
+    at += count;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+absl::Status CheckReplicas(const std::vector<ReplicaCheck>& checks) {
+  return ckpt::WorkerPool::Default().Run(
+      std::ssize(checks),
+      [&checks](int64_t i) { return CheckReplica(checks[i]); });
+}
 
 StorageCheck CheckOf(const std::string& path, const TorchTensor& tensor) {
   return {path, tensor.storage, tensor.storage_crc32};

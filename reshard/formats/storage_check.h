@@ -21,6 +21,18 @@ struct StorageCheck {
 
 StorageCheck CheckOf(const std::string& path, const TorchTensor& tensor);
 
+// Bytes that two ranks hold of one thing, and must be equal.
+struct ReplicaCheck {
+  std::string name;  // of the thing
+  std::string path;
+  FileRange range;
+  std::string other_path;
+  FileRange other_range;  // of the same size
+};
+
+// Reads both of each. Errors: DataLoss naming the thing and the two files.
+absl::Status CheckReplicas(const std::vector<ReplicaCheck>& checks);
+
 // Reads every storage, each once, on the default pool.
 // Errors: DataLoss naming the file and the bytes whose checksum is another.
 absl::Status CheckStorages(std::vector<StorageCheck> checks);

@@ -142,6 +142,22 @@ def test_damage(directory):
     assert result.returncode != 0 and str(path) in result.stderr
 
 
+def test_other_rank(directory):
+    """Folders of two ranks swapped: B-kinds of mixed checkpoints."""
+    name = "legacy-gpt2-tp2dp1-nodistopt"
+    folder = directory / name / "ckpt" / "iter_0000010"
+    (folder / "mp_rank_00").rename(folder / "away")
+    (folder / "mp_rank_01").rename(folder / "mp_rank_00")
+    (folder / "away").rename(folder / "mp_rank_01")
+    result = run("reshard", folder.parent, directory / "swapped")
+    assert result.returncode == 1
+    assert "written by rank 1" in result.stderr, result.stderr
+    assert not (directory / "swapped").exists()
+    result = run("reshard", folder.parent, directory / "swapped",
+                 "--vocab-size", 100)
+    assert result.returncode == 2 and "--vocab-size" in result.stderr
+
+
 def test_shifted(directory):
     """B-kind: fully_reshardable state of Megatron-Core 0.15 to 0.19."""
     name = "torch_dist-fully_reshardable-shifted"
@@ -225,6 +241,7 @@ def main():
             if "shifted" not in name:
                 test_megatron(directory, name)
         test_damage(directory)
+        test_other_rank(directory)
         test_shifted(directory)
         test_dcp(directory)
     print("equal")
