@@ -7,6 +7,7 @@
 #include "ckpt/core/status_macros.h"
 #include "ckpt/run_dir.h"
 #include "reshard/formats/dcp_checkpoint.h"
+#include "reshard/formats/deepspeed.h"
 #include "reshard/formats/hf_checkpoint.h"
 #include "reshard/formats/megatron_legacy.h"
 #include "reshard/formats/torch_dist.h"
@@ -53,6 +54,8 @@ absl::StatusOr<ForeignCheckpoint> ReadForeign(const std::string& path,
   if (format == Format::kMegatron) {
     return ReadMegatronLegacy(path, options.vocab_size);
   }
+  if (format == Format::kDeepSpeed) return ReadDeepSpeed(path);
+  if (format == Format::kUniversal) return ReadDeepSpeedUniversal(path);
   return ReadHuggingFace(path, generic);
 }
 
