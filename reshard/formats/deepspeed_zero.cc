@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "reshard/formats/deepspeed_values.h"
@@ -43,13 +44,17 @@ absl::StatusOr<std::optional<int64_t>> StageOf(const PickleValue& shard) {
   return stage;
 }
 
-// The entry of a dict by an int.
-std::optional<PickleValue> FindNumber(
-    const std::vector<PickleValue::Entry>& entries, int64_t number) {
+// The entries of a dict by their ints.
+using ByNumber = absl::flat_hash_map<int64_t, PickleValue>;
+
+absl::StatusOr<ByNumber> NumberedOf(const PickleValue& dict) {
+  SS_ASSIGN_OR_RETURN(const auto entries, dict.AsEntries());
+  ByNumber by_number;
   for (const auto& [key, value] : entries) {
-    if (key.kind() == PickleKind::kInt && *key.AsInt() == number) return value;
+    SS_ASSIGN_OR_RETURN(const int64_t number, key.AsInt());
+    by_number.try_emplace(number, value);
   }
-  return std::nullopt;
+  return by_number;
 }
 
 class ZeroReader {
@@ -95,16 +100,19 @@ class ZeroReader {
           shapes_.size(), " as in param_shapes of ", model_.path));
     }
     SS_ASSIGN_OR_RETURN(const PickleValue state, inner.Get("state"));
-    SS_ASSIGN_OR_RETURN(const auto states, state.AsEntries());
+    SS_ASSIGN_OR_RETURN(const ByNumber states, NumberedOf(state));
+    SS_ASSIGN_OR_RETURN(auto gaps, shard.Find("param_alignment_paddings"));
+    if (gaps.has_value() && gaps->IsNone()) gaps.reset();
     const int64_t file =
         contents_.tensors.AddFile(source.torch.path(), source.num_bytes);
     for (size_t g = 0; g < shapes_.size(); ++g) {
-      SS_ASSIGN_OR_RETURN(const ZeroArray array, ArrayOf(shard, g, rank));
+      SS_ASSIGN_OR_RETURN(const ZeroArray array, ArrayOf(gaps, g, rank));
       SS_RETURN_IF_ERROR(AddArray(source, master_list[g], g, "master", array,
                                   array.used, file));
-      SS_RETURN_IF_ERROR(AddStates(source,
-                                   FindNumber(states, static_cast<int64_t>(g)),
-                                   g, rank, array, file));
+      const auto found = states.find(static_cast<int64_t>(g));
+      SS_RETURN_IF_ERROR(
+          AddStates(source, found == states.end() ? nullptr : &found->second, g,
+                    rank, array, file));
     }
     if (rank != 0) return absl::OkStatus();
     return KeepFacts(shard, inner);
@@ -141,17 +149,15 @@ class ZeroReader {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<ZeroArray> ArrayOf(const PickleValue& shard, size_t g,
-                                    int64_t rank) {
+  absl::StatusOr<ZeroArray> ArrayOf(const std::optional<PickleValue>& all_gaps,
+                                    size_t g, int64_t rank) {
     std::vector<int64_t> sizes;
     sizes.reserve(shapes_[g].size());
     for (const ShapedName& p : shapes_[g]) sizes.push_back(p.num_elements);
     if (files_.sharded) return SliceEach(sizes, num_ranks_, rank);
     std::vector<int64_t> gaps;
-    SS_ASSIGN_OR_RETURN(const auto paddings,
-                        shard.Find("param_alignment_paddings"));
-    if (paddings.has_value() && !paddings->IsNone()) {
-      SS_ASSIGN_OR_RETURN(const PickleValue of_group, paddings->At(g));
+    if (all_gaps.has_value()) {
+      SS_ASSIGN_OR_RETURN(const PickleValue of_group, all_gaps->At(g));
       SS_ASSIGN_OR_RETURN(gaps, of_group.AsInts());
       if (gaps.size() != sizes.size()) {
         return of_group.Error(absl::StrCat("has ", gaps.size(),
@@ -190,11 +196,11 @@ class ZeroReader {
   }
 
   // The roles that rank 0 has, of every rank.
-  absl::Status AddStates(const OpenedTorch& source,
-                         const std::optional<PickleValue>& state, size_t g,
-                         int64_t rank, const ZeroArray& array, int64_t file) {
+  absl::Status AddStates(const OpenedTorch& source, const PickleValue* state,
+                         size_t g, int64_t rank, const ZeroArray& array,
+                         int64_t file) {
     std::set<std::string> roles;
-    if (state.has_value()) {
+    if (state != nullptr) {
       SS_ASSIGN_OR_RETURN(const auto entries, state->AsEntries());
       for (const auto& [key, value] : entries) {
         SS_ASSIGN_OR_RETURN(const absl::string_view name, key.AsString());
