@@ -12,7 +12,6 @@
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/aligned_buffer.h"
 #include "ckpt/io/worker_pool.h"
-#include "ckpt/writer.h"
 #include "reshard/exec/band.h"
 #include "reshard/exec/buffer_arena.h"
 #include "reshard/exec/part_set.h"
@@ -375,16 +374,6 @@ class FileCopier {
 };
 
 }  // namespace
-
-OpenSink PartsOfOurs(std::string directory, ckpt::CheckpointId id,
-                     ckpt::Codec codec) {
-  return [directory = std::move(directory), id = std::move(id),
-          codec](const TargetPart& part)
-             -> absl::StatusOr<std::unique_ptr<ckpt::BlockSink>> {
-    return ckpt::PartWriter::Create(directory, part.number, id, part.specs,
-                                    codec);
-  };
-}
 
 absl::StatusOr<CopyCosts> CostOfCopies(const ckpt::Reader& source,
                                        const std::vector<TargetPart>& parts,

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ckpt/core/status_macros.h"
+#include "ckpt/writer.h"
 
 namespace shardshift::reshard {
 namespace {
@@ -12,6 +13,16 @@ namespace {
 constexpr int64_t kPartsAhead = 8;
 
 }  // namespace
+
+OpenSink PartsOfOurs(std::string directory, ckpt::CheckpointId id,
+                     ckpt::Codec codec) {
+  return [directory = std::move(directory), id = std::move(id),
+          codec](const TargetPart& part)
+             -> absl::StatusOr<std::unique_ptr<ckpt::BlockSink>> {
+    return ckpt::PartWriter::Create(directory, part.number, id, part.specs,
+                                    codec);
+  };
+}
 
 PartSet::PartSet(const std::vector<TargetPart>& parts,
                  std::vector<int64_t> order, OpenSink open)

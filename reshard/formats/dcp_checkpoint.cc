@@ -67,21 +67,14 @@ absl::StatusOr<SourceChunk> PlaceChunk(const ckpt::File& file,
   SS_ASSIGN_OR_RETURN(const TorchTensor found,
                       ResolveDcpChunk(file, tensor, chunk));
   checks.push_back(CheckOf(file.path(), found));
-  SourceChunk placed;
-  placed.box = chunk.box;
-  placed.file = static_cast<int64_t>(chunk.place.file);
-  placed.offset_bytes = found.offset_bytes;
-  if (found.IsDense()) return placed;
-  if (found.shape.size() == 2 && found.strides[0] == 1 &&
-      found.strides[1] >= found.shape[0]) {
-    placed.column_pitch = found.strides[1];
-    return placed;
+  absl::StatusOr<SourceChunk> placed =
+      PlaceTensor(found, static_cast<int64_t>(chunk.place.file));
+  if (!placed.ok()) {
+    return Annotate(placed.status(),
+                    absl::StrCat(file.path(), ": ", tensor.fqn));
   }
-  return absl::UnimplementedError(
-      absl::StrCat(file.path(), ": ", tensor.fqn, " lies there with strides ",
-                   ckpt::ToString(found.strides),
-                   ", not densely; make it contiguous before "
-                   "it is saved"));
+  placed->box = chunk.box;
+  return placed;
 }
 
 // By key, base64. What is too large is named in `left_out`.

@@ -11,6 +11,7 @@
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/file.h"
 #include "ckpt/run_dir.h"
+#include "reshard/formats/deepspeed_files.h"
 
 namespace shardshift::reshard {
 namespace {
@@ -26,10 +27,10 @@ constexpr std::array<FormatInfo, 7> kFormats = {{
      true, true, false, false},
     {Format::kMegatron, "megatron", "Megatron legacy files, mp_rank_*", true,
      false, false, false},
-    {Format::kDeepSpeed, "deepspeed", "DeepSpeed ZeRO", false, false, false,
+    {Format::kDeepSpeed, "deepspeed", "DeepSpeed ZeRO", false, true, false,
      false},
     {Format::kUniversal, "universal", "DeepSpeed universal checkpoint", false,
-     false, false, false},
+     true, false, false},
 }};
 
 bool IsSafetensorsName(absl::string_view name) {
@@ -53,10 +54,14 @@ std::optional<Format> FormatOfNames(const std::vector<std::string>& names) {
   if (has(".metadata")) {
     return has("metadata.json") ? Format::kTorchDist : Format::kDcp;
   }
-  if (has("latest_universal")) return Format::kUniversal;
-  if (any([](const std::string& name) {
-        return absl::StartsWith(name, "zero_pp_rank_") ||
-               absl::EndsWith(name, "_model_states.pt");
+  const bool has_model_states = any([](const std::string& name) {
+    return absl::EndsWith(name, "_model_states.pt");
+  });
+  if (has("latest_universal") || (has_model_states && has("zero"))) {
+    return Format::kUniversal;
+  }
+  if (has_model_states || any([](const std::string& name) {
+        return absl::StartsWith(name, "zero_pp_rank_");
       })) {
     return Format::kDeepSpeed;
   }
@@ -99,6 +104,14 @@ absl::StatusOr<std::optional<Format>> DetectFormat(const std::string& path) {
   SS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                       ckpt::ListDirectory(path));
   std::optional<Format> found = FormatOfNames(names);
+  if (!found.has_value() || found == Format::kSafetensors) {
+    // DeepSpeed's root, whose tags have any names, may lie in a model's folder.
+    const absl::StatusOr<std::string> tag = DeepSpeedTag(path, "latest");
+    const auto inner = ckpt::ListDirectory(tag.value_or(path));
+    const std::optional<Format> of_tag =
+        inner.ok() ? FormatOfNames(*inner) : std::nullopt;
+    if (of_tag == Format::kDeepSpeed) found = of_tag;
+  }
   // A root names its newest iteration.
   for (const std::string& name : names) {
     if (found.has_value()) break;

@@ -7,6 +7,7 @@
 #include "ckpt/core/status_macros.h"
 #include "ckpt/run_dir.h"
 #include "reshard/formats/dcp_checkpoint.h"
+#include "reshard/formats/deepspeed.h"
 #include "reshard/formats/hf_checkpoint.h"
 #include "reshard/formats/megatron_iteration.h"
 #include "reshard/formats/megatron_legacy.h"
@@ -59,6 +60,8 @@ absl::StatusOr<ForeignCheckpoint> ReadForeign(const std::string& path,
     return absl::InvalidArgumentError(absl::StrCat(
         "--vocab-size is for sources that do not tell; ", path, " does"));
   }
+  if (format == Format::kDeepSpeed) return ReadDeepSpeed(path);
+  if (format == Format::kUniversal) return ReadDeepSpeedUniversal(path);
   return ReadHuggingFace(path, generic);
 }
 

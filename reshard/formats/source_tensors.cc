@@ -67,6 +67,23 @@ class ChunkAdder {
 
 }  // namespace
 
+absl::StatusOr<SourceChunk> PlaceTensor(const TorchTensor& tensor,
+                                        int64_t file) {
+  SourceChunk placed;
+  placed.box = ckpt::WholeBox(tensor.shape);
+  placed.file = file;
+  placed.offset_bytes = tensor.offset_bytes;
+  if (tensor.IsDense()) return placed;
+  if (tensor.shape.size() == 2 && tensor.strides[0] == 1 &&
+      tensor.strides[1] >= tensor.shape[0]) {
+    placed.column_pitch = tensor.strides[1];
+    return placed;
+  }
+  return absl::UnimplementedError(
+      absl::StrCat("lies there with strides ", ckpt::ToString(tensor.strides),
+                   ", not densely; make it contiguous before it is saved"));
+}
+
 ckpt::ForeignPlace PlaceInFile(const StoredTensor& stored, const Piece& piece,
                                int64_t item_size) {
   if (!stored.transposed) return {0, piece.offset * item_size, 0};

@@ -9,11 +9,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "ckpt/core/box.h"
 #include "ckpt/core/dtype.h"
 #include "ckpt/foreign_files.h"
 #include "reshard/formats/storage_check.h"
 #include "reshard/formats/stored_tensor.h"
+#include "reshard/formats/torch_file.h"
 #include "reshard/layout/parameters.h"
 
 namespace shardshift::reshard {
@@ -43,6 +45,11 @@ struct SourceTensors {
   std::vector<SourceTensor> tensors;  // any order; keys differ
   std::vector<StorageCheck> checks;
 };
+
+// All of a tensor that lies in file `file`.
+// Errors: Unimplemented for values with gaps between them.
+absl::StatusOr<SourceChunk> PlaceTensor(const TorchTensor& tensor,
+                                        int64_t file);
 
 // Where a piece lies in a file that has the stored tensor at byte 0.
 ckpt::ForeignPlace PlaceInFile(const StoredTensor& stored, const Piece& piece,

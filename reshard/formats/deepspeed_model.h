@@ -1,0 +1,79 @@
+// What a *_model_states.pt of DeepSpeed holds.
+// Source: distributed-optimizer.md 4.1.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_RESHARD_FORMATS_DEEPSPEED_MODEL_H_
+#define SHARDSHIFT_RESHARD_FORMATS_DEEPSPEED_MODEL_H_
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "reshard/formats/deepspeed_files.h"
+#include "reshard/formats/foreign_checkpoint.h"
+#include "reshard/formats/generic_tensors.h"
+
+namespace shardshift::reshard {
+
+struct ShapedName {
+  std::string name;
+  ckpt::Shape shape;
+  int64_t num_elements = 0;
+};
+
+struct NamedTensor {
+  std::string name;
+  TorchTensor tensor;
+};
+
+struct DeepSpeedModel {
+  std::string path;
+  // Of what the optimizer has, by group or ZeRO-3's sub-group, in flat order;
+  // nullopt without ZeRO.
+  std::optional<std::vector<std::vector<ShapedName>>> param_shapes;
+  std::vector<NamedTensor> module;  // in the module's order
+  std::vector<ShapedName> frozen;
+  std::vector<NamedTensor> frozen_fragments;  // whole but for ZeRO-3
+  std::map<std::string, std::string> shared;  // alias -> source, as told
+  std::vector<std::string> buffers;           // persistent ones
+  int64_t global_steps = 0;
+  nlohmann::json facts;               // small values, for the state
+  std::vector<std::string> left_out;  // entries that nobody reads
+};
+
+// Errors: DataLoss naming the file and the entry that is missing or wrong.
+absl::StatusOr<DeepSpeedModel> ReadDeepSpeedModel(const OpenedTorch& source);
+
+// Names of the module that stand for another: as the file tells, and those that
+// are the same view of a storage as an earlier one.
+std::map<std::string, std::string> AliasesOf(const DeepSpeedModel& model);
+
+// What a reader of DeepSpeed gathers.
+struct DeepSpeedContents {
+  GenericTensors tensors;
+  nlohmann::json generic = nlohmann::json::object();  // of the state
+  std::vector<std::string> notes;
+  std::vector<std::string> left_out;
+};
+
+// Adds as `weight` what of the module and of the whole frozen parameters is
+// neither in `trained` nor an alias. `file` is the model's.
+absl::Status AddUntrained(const DeepSpeedModel& model,
+                          const absl::flat_hash_set<std::string>& trained,
+                          int64_t file, DeepSpeedContents& contents);
+
+// The checkpoint of what was gathered, at the model's global_steps.
+absl::StatusOr<ForeignCheckpoint> Finish(const std::string& path,
+                                         absl::string_view format,
+                                         const DeepSpeedModel& model,
+                                         DeepSpeedContents contents);
+
+}  // namespace shardshift::reshard
+
+#endif  // SHARDSHIFT_RESHARD_FORMATS_DEEPSPEED_MODEL_H_
