@@ -244,6 +244,16 @@ void ReadLayout(Fields& fields, Layout& layout) {
 
 }  // namespace
 
+nlohmann::json MegatronState(const MegatronArgs& args,
+                             std::optional<int64_t> optimizer_step) {
+  json progress = {{"step", args.iteration},
+                   {"consumed_samples", args.consumed_samples}};
+  if (optimizer_step.has_value()) progress["optimizer_step"] = *optimizer_step;
+  return {{"model", ToJson(args.model)},
+          {"megatron", {{"args", args.arguments}}},
+          {"progress", std::move(progress)}};
+}
+
 absl::StatusOr<MegatronArgs> ParseMegatronArgs(
     const PickleValue& args, std::optional<int64_t> vocab_size) {
   SS_ASSIGN_OR_RETURN(json arguments, ArgumentsOf(args));

@@ -34,6 +34,11 @@ struct MegatronArgs {
 absl::StatusOr<MegatronArgs> ParseMegatronArgs(
     const PickleValue& args, std::optional<int64_t> vocab_size);
 
+// The state of a checkpoint of ours, as far as the arguments tell it.
+// `optimizer_step`: how many steps the optimizer made, if it is there.
+nlohmann::json MegatronState(const MegatronArgs& args,
+                             std::optional<int64_t> optimizer_step);
+
 }  // namespace shardshift::reshard
 
 #endif  // SHARDSHIFT_RESHARD_FORMATS_MEGATRON_ARGS_H_

@@ -19,6 +19,7 @@
 #include "reshard/formats/megatron_iteration.h"
 #include "reshard/formats/megatron_module.h"
 #include "reshard/formats/megatron_optimizer.h"
+#include "reshard/formats/megatron_steps.h"
 #include "reshard/layout/model_map.h"
 
 namespace shardshift::reshard {
@@ -177,6 +178,11 @@ class LegacyReader {
     if (!weights_only_) {
       SS_ASSIGN_OR_RETURN(kind, AddOptimizer(optimizer, modules, builder_));
     }
+    if (kind != OptimizerKind::kNone) {
+      SS_ASSIGN_OR_RETURN(const PickleValue state,
+                          torch.root().Get("optimizer"));
+      SS_RETURN_IF_ERROR(Annotate(steps_.Collect(file, torch, state), path));
+    }
     SS_RETURN_IF_ERROR(
         AddWeights(optimizer, modules,
                    kind == OptimizerKind::kNone ? builder_ : weights_));
@@ -232,12 +238,9 @@ class LegacyReader {
           absl::StrCat(directory_, ": only some ranks have optimizer state"));
     }
     const bool has_state = !kinds_[0];
-    const nlohmann::json state = {
-        {"model", ToJson(args_.model)},
-        {"megatron", {{"args", args_.arguments}}},
-        {"progress",
-         {{"step", args_.iteration},
-          {"consumed_samples", args_.consumed_samples}}}};
+    absl::StatusOr<std::optional<int64_t>> step = steps_.TheOne();
+    if (!step.ok()) return Annotate(step.status(), directory_);
+    const nlohmann::json state = MegatronState(args_, *step);
     const nlohmann::json record = {{"format", "megatron"},
                                    {"layout", ToJson(args_.layout)}};
     ForeignCheckpoint result;
@@ -261,6 +264,7 @@ class LegacyReader {
   const std::string directory_;
   ckpt::ForeignFilesBuilder builder_;
   ckpt::ForeignFilesBuilder weights_;  // where builder_ gets the masters
+  OptimizerSteps steps_;
   bool weights_only_ = false;
   std::optional<int64_t> vocab_size_;
   std::vector<StorageCheck> checks_;

@@ -20,6 +20,7 @@
 #include "reshard/formats/megatron_iteration.h"
 #include "reshard/formats/megatron_module.h"
 #include "reshard/formats/megatron_optimizer.h"
+#include "reshard/formats/megatron_steps.h"
 #include "reshard/formats/torch_dist_shift.h"
 #include "reshard/formats/torch_dist_tensors.h"
 #include "reshard/layout/model_map.h"
@@ -70,14 +71,13 @@ class TorchDistReader {
     if (!options.weights_only) {
       SS_ASSIGN_OR_RETURN(has_state, AddState(*stored));
     }
-    if (!has_state) {
-      for (const StoredTensor& tensor : *stored) {
-        SS_RETURN_IF_ERROR(AddTensor(tensor, tensor.name, "weight"));
-      }
-    }
+    if (!has_state) SS_RETURN_IF_ERROR(AddWeights(*stored, builder_));
     SS_ASSIGN_OR_RETURN(ForeignCheckpoint result, Finish(has_state));
     if (has_state) {
-      SS_ASSIGN_OR_RETURN(result.weights, WeightsOf(*stored));
+      ckpt::ForeignFilesBuilder weights(source_path_);
+      AddFiles(source_, weights);
+      SS_RETURN_IF_ERROR(AddWeights(*stored, weights));
+      SS_ASSIGN_OR_RETURN(result.weights, weights.Build(0, "{}", "{}"));
     }
     if (has_state && HasKeyLike("optimizer.state.param.")) {
       SS_RETURN_IF_ERROR(CheckShift(result));
@@ -93,7 +93,9 @@ class TorchDistReader {
     if (has_file) {
       SS_ASSIGN_OR_RETURN(const ckpt::File file, ckpt::File::OpenForRead(path));
       SS_ASSIGN_OR_RETURN(const TorchFile torch, TorchFile::Read(file));
-      return Annotate(ReadArguments(torch.root(), vocab_size), path);
+      SS_RETURN_IF_ERROR(
+          Annotate(ReadArguments(torch.root(), vocab_size), path));
+      return CollectSteps(file, torch, torch.root());
     }
     const DcpBytes* object = metadata_.FindBytes(kCommonObject);
     if (object == nullptr) {
@@ -104,7 +106,29 @@ class TorchDistReader {
     SS_ASSIGN_OR_RETURN(const TorchFile torch,
                         TorchFile::Read(file, object->place.range));
     SS_ASSIGN_OR_RETURN(const PickleValue common, torch.root().At(0));
-    return Annotate(ReadArguments(common, vocab_size), kCommonObject);
+    SS_RETURN_IF_ERROR(
+        Annotate(ReadArguments(common, vocab_size), kCommonObject));
+    return CollectSteps(file, torch, common);
+  }
+
+  // The optimizer's, in the common state or in objects of its own.
+  absl::Status CollectSteps(const ckpt::File& file, const TorchFile& torch,
+                            const PickleValue& common) {
+    SS_ASSIGN_OR_RETURN(const auto optimizer, common.Find("optimizer"));
+    if (optimizer.has_value()) {
+      SS_RETURN_IF_ERROR(steps_.Collect(file, torch, *optimizer));
+    }
+    for (const DcpBytes& object : metadata_.bytes) {
+      if (!absl::StrContains(object.key, kFlatState) ||
+          !absl::EndsWith(object.key, ".optimizer/shard_0_1")) {
+        continue;
+      }
+      SS_ASSIGN_OR_RETURN(const ckpt::File data, OpenFile(object.place));
+      SS_ASSIGN_OR_RETURN(const TorchFile groups,
+                          TorchFile::Read(data, object.place.range));
+      SS_RETURN_IF_ERROR(steps_.Collect(data, groups, groups.root()));
+    }
+    return absl::OkStatus();
   }
 
   absl::StatusOr<ckpt::File> OpenFile(const DcpPlace& place) const {
@@ -216,15 +240,13 @@ class TorchDistReader {
     return modules;
   }
 
-  absl::StatusOr<ckpt::ForeignFiles> WeightsOf(
-      const std::vector<StoredTensor>& stored) const {
-    ckpt::ForeignFilesBuilder weights(source_path_);
-    AddFiles(source_, weights);
+  absl::Status AddWeights(const std::vector<StoredTensor>& stored,
+                          ckpt::ForeignFilesBuilder& builder) const {
     for (const StoredTensor& tensor : stored) {
       SS_RETURN_IF_ERROR(AddPieces(tensor, *by_key_.at(tensor.name), tensors_,
-                                   "weight", weights));
+                                   "weight", builder));
     }
-    return weights.Build(0, "{}", "{}");
+    return absl::OkStatus();
   }
 
   // Refuses the optimizer state if it bears the mark of a fault upstream.
@@ -330,12 +352,10 @@ class TorchDistReader {
   }
 
   absl::StatusOr<ForeignCheckpoint> Finish(bool has_state) {
-    const nlohmann::json state = {
-        {"model", ToJson(args_.model)},
-        {"megatron", {{"args", args_.arguments}}},
-        {"progress",
-         {{"step", args_.iteration},
-          {"consumed_samples", args_.consumed_samples}}}};
+    absl::StatusOr<std::optional<int64_t>> step = steps_.TheOne();
+    if (!step.ok()) return Annotate(step.status(), directory_);
+    const nlohmann::json state =
+        MegatronState(args_, has_state ? *step : std::optional<int64_t>());
     const nlohmann::json record = {{"format", "torch_dist"},
                                    {"layout", ToJson(args_.layout)}};
     ForeignCheckpoint result;
@@ -362,6 +382,7 @@ class TorchDistReader {
   TensorsByKey by_key_;
   // Of buckets, their keys without the dtypes.
   std::map<std::string, const SourceTensor*> flat_keys_;
+  OptimizerSteps steps_;
   MegatronArgs args_;
   std::vector<LogicalTensor> tensors_;
   std::unique_ptr<ModelMap> map_;

@@ -120,6 +120,9 @@ def test_megatron(directory, name):
     expected = json.loads((directory / name / "expected.json").read_text())
     check_megatron(Copy(target), expected, ["master", "exp_avg", "exp_avg_sq"])
     assert (target / "step-00000010").is_dir()
+    progress = json.loads(succeed("ckpt", "show", target, "--json").stdout)[
+        "state"]["progress"]
+    assert progress["step"] == progress["optimizer_step"] == 10
 
 
 def test_damage(directory):
