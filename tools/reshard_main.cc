@@ -12,7 +12,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "ckpt/core/dtype.h"
@@ -33,6 +32,7 @@
 #include "tools/reshard_dry_run.h"
 #include "tools/reshard_explain.h"
 #include "tools/reshard_formats.h"
+#include "tools/reshard_report.h"
 #include "tools/run_flags.h"
 
 namespace shardshift {
@@ -50,7 +50,7 @@ struct ReshardFlags {
   std::string to = "native";
   bool generic = false;
   std::optional<int64_t> vocab_size;
-  std::string max_shard_size = "50GB";
+  std::optional<std::string> max_shard_size;
   LayoutFlags layout;
   reshard::CopyChoice choice;
   std::string dtype;
@@ -64,78 +64,6 @@ struct ReshardFlags {
 
 int64_t MemoryOfBands(const ReshardFlags& flags) {
   return static_cast<int64_t>(flags.memory_limit) - kMemoryBesidesBands;
-}
-
-const char* Verdict(const reshard::ReshardReport& report) {
-  if (!report.proof.ok()) return "DIFFERENT";
-  return report.converted ? "every value is the source's, rounded"
-                          : "every value is equal, bit for bit";
-}
-
-// What the source or the copy is: a layout, or a format that has none.
-nlohmann::json JsonOf(reshard::Format format,
-                      const std::optional<reshard::Layout>& layout) {
-  if (format == reshard::Format::kNative) return reshard::ToJson(layout);
-  return std::string(reshard::InfoOf(format).name);
-}
-
-std::string TextOf(reshard::Format format,
-                   const std::optional<reshard::Layout>& layout) {
-  if (format == reshard::Format::kNative) return reshard::ToString(layout);
-  return std::string(reshard::InfoOf(format).name);
-}
-
-// By the reader of the source, then by the writer of the copy.
-std::vector<std::string> LeftOut(const reshard::ReshardReport& report,
-                                 const reshard::OpenedSource& source) {
-  std::vector<std::string> left_out = source.left_out;
-  left_out.insert(left_out.end(), report.left_out.begin(),
-                  report.left_out.end());
-  return left_out;
-}
-
-void PrintReport(const reshard::ReshardReport& report, double seconds,
-                 const ReshardFlags& flags, const reshard::OpenedSource& source,
-                 reshard::Format to) {
-  if (flags.json) {
-    std::cout << nlohmann::json{{"step", report.step},
-                                {"from", JsonOf(source.format, report.from)},
-                                {"to", JsonOf(to, report.to)},
-                                {"left_out", LeftOut(report, source)},
-                                {"tensors", report.tensors},
-                                {"bytes", report.payload_bytes},
-                                {"parts", report.parts},
-                                {"linked_parts", report.linked_parts},
-                                {"seconds", seconds},
-                                {"root_fingerprint_before",
-                                 ToString(report.root_before)},
-                                {"root_fingerprint_after",
-                                 ToString(report.root_after)},
-                                {"equal", report.proof.ok()},
-                                {"converted", report.converted}}
-                     .dump()
-              << "\n";
-    return;
-  }
-  std::cout << absl::StreamFormat(
-      "step %d: %s -> %s\n%d tensors, %d bytes, %d %s in %s, %.2f s "
-      "(%.0f MB/s)%s\n",
-      report.step, TextOf(source.format, report.from), TextOf(to, report.to),
-      report.tensors, report.payload_bytes, report.parts,
-      to == reshard::Format::kNative ? "part files" : "files",
-      flags.destination, seconds,
-      static_cast<double>(report.payload_bytes) / 1e6 / seconds,
-      report.linked_parts == 0
-          ? ""
-          : absl::StrCat("; ", report.linked_parts,
-                         " are files of the source, linked unread "
-                         "(`ckpt verify --deep` reads them)"));
-  std::cout << absl::StreamFormat("fingerprint %s before, %s after: %s\n",
-                                  ToString(report.root_before),
-                                  ToString(report.root_after), Verdict(report));
-  for (const std::string& what : LeftOut(report, source)) {
-    std::cout << "left out: " << what << "\n";
-  }
 }
 
 // As many as the system allows: a part that is being written takes two, and all
@@ -187,10 +115,11 @@ absl::StatusOr<reshard::ReshardReport> Export(
     reshard::Format to, const reshard::ReshardOptions& options) {
   SS_ASSIGN_OR_RETURN(
       const reshard::ExportPlan plan,
-      reshard::PlanExport(source, to,
-                          {.choice = options.choice,
-                           .generic = flags.generic,
-                           .max_shard_size = flags.max_shard_size}));
+      reshard::PlanExport(
+          source, to,
+          {.choice = options.choice,
+           .generic = flags.generic,
+           .max_shard_size = flags.max_shard_size.value_or("50GB")}));
   return reshard::ExportCheckpoint(*source.reader, flags.destination, plan,
                                    options);
 }
@@ -224,8 +153,10 @@ absl::Status Reshard(const ReshardFlags& flags,
     std::cerr << "replaced " << report->replaced_leftover
               << ", left by an earlier reshard" << std::endl;
   }
-  PrintReport(*report, absl::ToDoubleSeconds(absl::Now() - begin), flags,
-              source, to);
+  const FinishedReshard finished = {*report, source, to, flags.destination,
+                                    absl::ToDoubleSeconds(absl::Now() - begin)};
+  std::cout << (flags.json ? ReportJson(finished).dump() + "\n"
+                           : ReportText(finished));
   return report->proof;
 }
 
@@ -260,6 +191,9 @@ absl::Status CheckFlags(const ReshardFlags& flags, reshard::Format to,
   const auto refuse = [](absl::string_view problem) {
     return absl::InvalidArgumentError(problem);
   };
+  if (flags.max_shard_size.has_value() && to != reshard::Format::kSafetensors) {
+    return refuse("--max-shard-size is for --to safetensors");
+  }
   if (to != reshard::Format::kNative) {
     if (has_layout) {
       return refuse(absl::StrCat("--to ", flags.to,

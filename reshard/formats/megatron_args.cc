@@ -248,7 +248,10 @@ nlohmann::json MegatronState(const MegatronArgs& args,
                              std::optional<int64_t> optimizer_step) {
   json progress = {{"step", args.iteration},
                    {"consumed_samples", args.consumed_samples}};
-  if (optimizer_step.has_value()) progress["optimizer_step"] = *optimizer_step;
+  // Of an iteration that is skipped the optimizer knows nothing.
+  if (optimizer_step.has_value()) {
+    progress["skipped_iterations"] = args.iteration - *optimizer_step;
+  }
   return {{"model", ToJson(args.model)},
           {"megatron", {{"args", args.arguments}}},
           {"progress", std::move(progress)}};

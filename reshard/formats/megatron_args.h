@@ -35,7 +35,9 @@ absl::StatusOr<MegatronArgs> ParseMegatronArgs(
     const PickleValue& args, std::optional<int64_t> vocab_size);
 
 // The state of a checkpoint of ours, as far as the arguments tell it.
-// `optimizer_step`: how many steps the optimizer made, if it is there.
+// `optimizer_step`: how many steps the optimizer made, if it is there. Of more
+// than there were iterations, as after fine-tuning, the skipped ones are
+// negative.
 nlohmann::json MegatronState(const MegatronArgs& args,
                              std::optional<int64_t> optimizer_step);
 

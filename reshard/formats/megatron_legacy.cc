@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -58,13 +59,16 @@ class LegacyReader {
     map_ = std::make_unique<ModelMap>(args_.model, args_.layout);
     const Layout& layout = args_.layout;
     RankFolder rank;
+    std::set<std::string> expected;
     for (rank.pipeline = 0; rank.pipeline < layout.pipeline; ++rank.pipeline) {
       for (rank.tensor = 0; rank.tensor < layout.tensor; ++rank.tensor) {
         for (rank.expert = 0; rank.expert < layout.expert; ++rank.expert) {
           SS_RETURN_IF_ERROR(ReadRank(rank));
+          expected.insert(FolderName(layout, rank));
         }
       }
     }
+    SS_RETURN_IF_ERROR(CheckNoOthers(expected));
     return Finish();
   }
 
@@ -98,6 +102,20 @@ class LegacyReader {
       return absl::OkStatus();
     };
     return Annotate(read(), path);
+  }
+
+  // More ranks than the arguments tell of would be of another layout.
+  absl::Status CheckNoOthers(const std::set<std::string>& expected) const {
+    SS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                        ckpt::ListDirectory(directory_));
+    for (const std::string& name : names) {
+      if (!IsRankFolder(name) || expected.contains(name)) continue;
+      return absl::DataLossError(
+          absl::StrCat(directory_, " has ", name,
+                       ", but by the arguments it was written on ",
+                       ToString(args_.layout), ": ranks of another layout?"));
+    }
+    return absl::OkStatus();
   }
 
   // That a rank's file is of the same run and moment as the first one's, and
