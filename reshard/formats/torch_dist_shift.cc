@@ -33,8 +33,7 @@ absl::Status CheckNotShifted(const ckpt::Reader& state,
                              const ckpt::Reader& weights,
                              const absl::btree_set<std::string>& at_risk) {
   const std::vector<std::string> names(at_risk.begin(), at_risk.end());
-  const absl::Status compared =
-      CheckMasters(state, weights, names, /*all=*/false);
+  absl::Status compared = CheckMasters(state, weights, names, /*all=*/false);
   if (!absl::IsDataLoss(compared)) return compared;
   return absl::DataLossError(absl::StrCat(
       compared.message(),
