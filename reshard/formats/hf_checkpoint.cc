@@ -8,9 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/file.h"
 #include "ckpt/reader.h"
@@ -20,12 +18,14 @@
 #include "reshard/formats/hf_index.h"
 #include "reshard/formats/hf_names.h"
 #include "reshard/formats/safetensors_files.h"
+#include "reshard/layout/numerics.h"
 
 namespace shardshift::reshard {
 namespace {
 
 // Megatron's default, for as many tensor-parallel ranks as sums are made of.
-constexpr int64_t kVocabularyMultiple = int64_t{128} * 8;
+constexpr int64_t kVocabularyMultiple = 128;
+constexpr int64_t kTensorGranularity = 8;
 
 SourceTensors SourceOf(const HfFolder& folder) {
   SourceTensors source;
@@ -115,8 +115,10 @@ absl::StatusOr<ForeignCheckpoint> ReadModel(const HfFolder& folder,
                     ckpt::JoinPath(folder.directory, kHfConfigName));
   }
   ModelConfig model = config->model;
-  model.padded_vocab_size = (model.vocab_size + kVocabularyMultiple - 1) /
-                            kVocabularyMultiple * kVocabularyMultiple;
+  SS_ASSIGN_OR_RETURN(
+      model.padded_vocab_size,
+      ChoosePaddedVocabSize(model.vocab_size, kVocabularyMultiple,
+                            kTensorGranularity, /*tensor_ranks=*/1));
   std::vector<FoundTensor> found;
   found.reserve(source.tensors.size());
   for (const SourceTensor& tensor : source.tensors) {

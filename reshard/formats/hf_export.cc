@@ -14,6 +14,7 @@
 #include "reshard/formats/hf_index.h"
 #include "reshard/formats/hf_names.h"
 #include "reshard/formats/hf_shards.h"
+#include "reshard/formats/torch_dtype.h"
 #include "reshard/layout/content.h"
 
 namespace shardshift::reshard {
@@ -26,13 +27,10 @@ constexpr char kWeight[] = "weight";
 absl::StatusOr<std::string> TorchDType(ckpt::DType dtype) {
   switch (dtype) {
     case ckpt::DType::kF32:
-      return "float32";
     case ckpt::DType::kF64:
-      return "float64";
     case ckpt::DType::kF16:
-      return "float16";
     case ckpt::DType::kBF16:
-      return "bfloat16";
+      return std::string(TorchName(dtype));
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("transformers loads no weights of dtype ",

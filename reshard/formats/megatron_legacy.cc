@@ -5,7 +5,6 @@
 #include <array>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 #include <vector>
@@ -15,11 +14,11 @@
 #include "absl/strings/str_format.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/file.h"
-#include "reshard/exec/checkpoint_state.h"
 #include "reshard/formats/megatron_args.h"
 #include "reshard/formats/megatron_iteration.h"
 #include "reshard/formats/megatron_module.h"
 #include "reshard/formats/megatron_optimizer.h"
+#include "reshard/formats/megatron_ranks.h"
 #include "reshard/formats/megatron_steps.h"
 #include "reshard/layout/model_map.h"
 
@@ -28,14 +27,7 @@ namespace {
 
 constexpr char kModelFile[] = "model_optim_rng.pt";
 
-// A rank's folder, and what its files hold.
-struct RankFolder {
-  int64_t tensor = 0;
-  int64_t pipeline = 0;
-  int64_t expert = 0;
-};
-
-std::string FolderName(const Layout& layout, const RankFolder& rank) {
+std::string FolderName(const Layout& layout, const ModelRank& rank) {
   std::string name = absl::StrFormat("mp_rank_%02d", rank.tensor);
   if (layout.pipeline > 1) absl::StrAppendFormat(&name, "_%03d", rank.pipeline);
   if (layout.expert > 1) absl::StrAppendFormat(&name, "_%03d", rank.expert);
@@ -58,7 +50,7 @@ class LegacyReader {
     tensors_ = LogicalTensors(args_.model);
     map_ = std::make_unique<ModelMap>(args_.model, args_.layout);
     const Layout& layout = args_.layout;
-    RankFolder rank;
+    ModelRank rank;
     std::set<std::string> expected;
     for (rank.pipeline = 0; rank.pipeline < layout.pipeline; ++rank.pipeline) {
       for (rank.tensor = 0; rank.tensor < layout.tensor; ++rank.tensor) {
@@ -121,7 +113,7 @@ class LegacyReader {
   // That a rank's file is of the same run and moment as the first one's, and
   // the one that belongs into its folder.
   absl::Status CheckSameRun(const TorchFile& torch,
-                            const RankFolder& rank) const {
+                            const ModelRank& rank) const {
     SS_ASSIGN_OR_RETURN(const PickleValue args, torch.root().Get("args"));
     SS_ASSIGN_OR_RETURN(const MegatronArgs found,
                         ParseMegatronArgs(args, vocab_size_));
@@ -159,7 +151,7 @@ class LegacyReader {
         ": a folder of another rank?"));
   }
 
-  absl::Status ReadRank(const RankFolder& rank) {
+  absl::Status ReadRank(const ModelRank& rank) {
     const std::string folder =
         ckpt::JoinPath(directory_, FolderName(args_.layout, rank));
     const std::string path = ckpt::JoinPath(folder, kModelFile);
@@ -167,19 +159,15 @@ class LegacyReader {
     SS_ASSIGN_OR_RETURN(const TorchFile torch, TorchFile::Read(file));
     SS_RETURN_IF_ERROR(Annotate(CheckSameRun(torch, rank), path));
     // What they hold is kept until the rank is done.
-    const std::vector<LocalBuffer> buffers = BuffersOf(rank);
+    const auto chunks = ParametersOfRank(*map_, rank);
     std::vector<Module> modules;
-    const auto num_chunks = NumChunks();
-    for (int64_t chunk = 0; chunk < num_chunks; ++chunk) {
+    for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
       const std::string key =
-          num_chunks == 1 ? "model" : absl::StrCat("model", chunk);
+          chunks.size() == 1 ? "model" : absl::StrCat("model", chunk);
       absl::StatusOr<PickleValue> module = torch.root().Get(key);
       if (!module.ok()) return Annotate(module.status(), path);
       std::vector<const Parameter*> parameters;
-      for (const LocalBuffer& buffer : buffers) {
-        if (buffer.chunk != chunk) continue;
-        for (const Parameter& p : buffer.parameters) parameters.push_back(&p);
-      }
+      for (const Parameter& p : chunks[chunk]) parameters.push_back(&p);
       SS_ASSIGN_OR_RETURN(Module read, ReadModule(torch, *module, parameters));
       modules.push_back(std::move(read));
     }
@@ -211,7 +199,7 @@ class LegacyReader {
   // What other ranks have, too: replicated parameters, on other expert ranks
   // all but the experts, and the embedding where it serves as output layer.
   void NoteReplicas(const std::string& path, const Module& module,
-                    const RankFolder& rank) {
+                    const ModelRank& rank) {
     for (const ModuleParameter& p : module.parameters) {
       if (p.is_expert) continue;
       std::string key = p.parameter->is_copy
@@ -231,50 +219,19 @@ class LegacyReader {
     }
   }
 
-  int64_t NumChunks() const {
-    const std::vector<BufferPlace> places = map_->Places();
-    int64_t num_chunks = 1;
-    for (const BufferPlace& place : places) {
-      num_chunks = std::max(num_chunks, place.chunk + 1);
-    }
-    return num_chunks;
-  }
-
-  std::vector<LocalBuffer> BuffersOf(const RankFolder& rank) const {
-    std::vector<LocalBuffer> buffers;
-    for (const BufferPlace& place : map_->Places()) {
-      if (place.stage != rank.pipeline || place.tensor != rank.tensor) continue;
-      if (place.experts && place.expert != rank.expert) continue;
-      buffers.push_back(map_->MakeBuffer(place));
-    }
-    return buffers;
-  }
-
   absl::StatusOr<ForeignCheckpoint> Finish() {
     if (kinds_[0] && (kinds_[1] || kinds_[2])) {
       return absl::DataLossError(
           absl::StrCat(directory_, ": only some ranks have optimizer state"));
     }
     const bool has_state = !kinds_[0];
-    absl::StatusOr<std::optional<int64_t>> step = steps_.TheOne();
-    if (!step.ok()) return Annotate(step.status(), directory_);
-    const nlohmann::json state = MegatronState(args_, *step);
-    const nlohmann::json record = {{"format", "megatron"},
-                                   {"layout", ToJson(args_.layout)}};
-    ForeignCheckpoint result;
+    SS_ASSIGN_OR_RETURN(ForeignCheckpoint result,
+                        FinishMegatron(directory_, Format::kMegatron, args_,
+                                       steps_, has_state, builder_));
     result.checks = std::move(checks_);
     result.replicas = std::move(replicas_);
     if (has_state) {
       SS_ASSIGN_OR_RETURN(result.weights, weights_.Build(0, "{}", "{}"));
-    }
-    SS_ASSIGN_OR_RETURN(
-        result.files,
-        builder_.Build(args_.iteration, StateText(state), StateText(record)));
-    result.left_out.emplace_back("random number state (rng_state)");
-    result.left_out.emplace_back("scheduler state (opt_param_scheduler)");
-    if (has_state) {
-      result.left_out.emplace_back(
-          "weights of the model, which were compared with the masters");
     }
     return result;
   }

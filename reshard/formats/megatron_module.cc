@@ -134,4 +134,15 @@ Module ModuleInOrder(const std::vector<Parameter>& parameters,
   return module;
 }
 
+std::vector<const ModuleParameter*> ParametersOfBuffer(const Module& module,
+                                                       const Layout& layout,
+                                                       bool experts) {
+  const bool separates = layout.separates_experts();
+  std::vector<const ModuleParameter*> parameters;
+  for (const ModuleParameter& p : module.parameters) {
+    if ((separates && p.is_expert) == experts) parameters.push_back(&p);
+  }
+  return parameters;
+}
+
 }  // namespace shardshift::reshard

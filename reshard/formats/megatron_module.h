@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "reshard/formats/torch_file.h"
+#include "reshard/layout/layout.h"
 #include "reshard/layout/parameters.h"
 
 namespace shardshift::reshard {
@@ -40,6 +41,12 @@ absl::StatusOr<Module> ReadModule(
 // of the projection.
 Module ModuleInOrder(const std::vector<Parameter>& parameters,
                      bool fuses_norms);
+
+// Those that lie in the flat buffer of the experts, or in the other; without a
+// buffer of their own experts lie there, too.
+std::vector<const ModuleParameter*> ParametersOfBuffer(const Module& module,
+                                                       const Layout& layout,
+                                                       bool experts);
 
 }  // namespace shardshift::reshard
 

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -86,7 +85,7 @@ class DistributedState {
   absl::Status Add(const PickleValue& root,
                    const std::vector<Module>& modules) {
     const bool separates = adder_.source().args->layout.separates_experts();
-    if (!separates) return AddOptimizer(root, modules, std::nullopt);
+    if (!separates) return AddOptimizer(root, modules, false);
     SS_ASSIGN_OR_RETURN(const auto optimizers, root.AsList());
     if (optimizers.size() != 2) {
       return Wrong(absl::StrCat("has ", optimizers.size(),
@@ -107,17 +106,12 @@ class DistributedState {
   // The buffers of an optimizer are numbered by chunk; of `experts`, those that
   // it has.
   absl::Status AddOptimizer(const PickleValue& optimizer,
-                            const std::vector<Module>& modules,
-                            std::optional<bool> experts) {
+                            const std::vector<Module>& modules, bool experts) {
     SS_ASSIGN_OR_RETURN(const auto entries, optimizer.AsEntries());
     int64_t number = 0;
     for (size_t chunk = 0; chunk < modules.size(); ++chunk) {
-      std::vector<const ModuleParameter*> parameters;
-      for (const ModuleParameter& p : modules[chunk].parameters) {
-        if (!experts.has_value() || p.is_expert == *experts) {
-          parameters.push_back(&p);
-        }
-      }
+      const auto parameters = ParametersOfBuffer(
+          modules[chunk], adder_.source().args->layout, experts);
       if (parameters.empty()) continue;
       const PickleValue* buffer = nullptr;
       for (const auto& [key, value] : entries) {
@@ -128,9 +122,8 @@ class DistributedState {
       if (buffer == nullptr) {
         return Wrong(absl::StrCat("has no buffer ", number));
       }
-      SS_RETURN_IF_ERROR(AddBuffer(*buffer, parameters,
-                                   static_cast<int64_t>(chunk),
-                                   experts.value_or(false)));
+      SS_RETURN_IF_ERROR(
+          AddBuffer(*buffer, parameters, static_cast<int64_t>(chunk), experts));
       ++number;
     }
     return absl::OkStatus();
@@ -344,10 +337,8 @@ absl::Status AddBuckets(const OptimizerSource& source,
     if (!experts && separates && !source.is_first_expert_rank) continue;
     int64_t number = 0;
     for (size_t chunk = 0; chunk < modules.size(); ++chunk) {
-      std::vector<const ModuleParameter*> parameters;
-      for (const ModuleParameter& p : modules[chunk].parameters) {
-        if (!separates || p.is_expert == experts) parameters.push_back(&p);
-      }
+      const auto parameters =
+          ParametersOfBuffer(modules[chunk], source.args->layout, experts);
       if (parameters.empty()) continue;
       const FlatPlace place = {source.is_first_stage,
                                static_cast<int64_t>(chunk), experts};

@@ -5,7 +5,6 @@
 #include <array>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -14,12 +13,12 @@
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/file.h"
-#include "reshard/exec/checkpoint_state.h"
 #include "reshard/formats/dcp_checkpoint.h"
 #include "reshard/formats/megatron_args.h"
 #include "reshard/formats/megatron_iteration.h"
 #include "reshard/formats/megatron_module.h"
 #include "reshard/formats/megatron_optimizer.h"
+#include "reshard/formats/megatron_ranks.h"
 #include "reshard/formats/megatron_steps.h"
 #include "reshard/formats/torch_dist_shift.h"
 #include "reshard/formats/torch_dist_tensors.h"
@@ -64,6 +63,7 @@ class TorchDistReader {
     SS_RETURN_IF_ERROR(ReadCommon(options.vocab_size));
     AddFiles(source_, builder_);
     tensors_ = LogicalTensors(args_.model);
+    map_ = std::make_unique<ModelMap>(args_.model, args_.layout);
     absl::StatusOr<std::vector<StoredTensor>> stored =
         TorchDistTensors(args_.model, by_key_);
     if (!stored.ok()) return Annotate(stored.status(), directory_);
@@ -72,7 +72,11 @@ class TorchDistReader {
       SS_ASSIGN_OR_RETURN(has_state, AddState(*stored));
     }
     if (!has_state) SS_RETURN_IF_ERROR(AddWeights(*stored, builder_));
-    SS_ASSIGN_OR_RETURN(ForeignCheckpoint result, Finish(has_state));
+    SS_ASSIGN_OR_RETURN(ForeignCheckpoint result,
+                        FinishMegatron(directory_, Format::kTorchDist, args_,
+                                       steps_, has_state, builder_));
+    result.checks = std::move(source_.checks);
+    result.checks.insert(result.checks.end(), checks_.begin(), checks_.end());
     if (has_state) {
       ckpt::ForeignFilesBuilder weights(source_path_);
       AddFiles(source_, weights);
@@ -201,7 +205,6 @@ class TorchDistReader {
 
   // dp_reshardable and dp_zero_gather_scatter: by model-parallel rank.
   absl::Status AddFlat(bool has_objects) {
-    map_ = std::make_unique<ModelMap>(args_.model, args_.layout);
     const Layout& layout = args_.layout;
     for (int64_t stage = 0; stage < layout.pipeline; ++stage) {
       for (int64_t tensor = 0; tensor < layout.tensor; ++tensor) {
@@ -213,28 +216,14 @@ class TorchDistReader {
     return absl::OkStatus();
   }
 
-  // The parameters of a rank's chunks: the dense ones, then its experts'.
-  using Chunks = std::map<int64_t, std::vector<Parameter>>;
-
-  Chunks ChunksOf(int64_t stage, int64_t tensor, int64_t expert) const {
-    Chunks chunks;
-    for (const BufferPlace& place : map_->Places()) {
-      if (place.stage != stage || place.tensor != tensor) continue;
-      if (place.experts && place.expert != expert) continue;
-      LocalBuffer buffer = map_->MakeBuffer(place);
-      std::vector<Parameter>& all = chunks[place.chunk];
-      std::move(buffer.parameters.begin(), buffer.parameters.end(),
-                std::back_inserter(all));
-    }
-    return chunks;
-  }
+  using Chunks = std::vector<std::vector<Parameter>>;
 
   std::vector<Module> ModulesOf(const Chunks& chunks) const {
     const auto impl = args_.arguments.find("transformer_impl");
     const bool fuses_norms = impl == args_.arguments.end() || *impl != "local";
     std::vector<Module> modules;
     modules.reserve(chunks.size());
-    for (const auto& [chunk, parameters] : chunks) {
+    for (const std::vector<Parameter>& parameters : chunks) {
       modules.push_back(ModuleInOrder(parameters, fuses_norms));
     }
     return modules;
@@ -252,9 +241,8 @@ class TorchDistReader {
   // Refuses the optimizer state if it bears the mark of a fault upstream.
   absl::Status CheckShift(const ForeignCheckpoint& read) {
     absl::btree_set<std::string> at_risk;
-    map_ = std::make_unique<ModelMap>(args_.model, args_.layout);
     for (int64_t stage = 0; stage < args_.layout.pipeline; ++stage) {
-      const Chunks chunks = ChunksOf(stage, /*tensor=*/0, /*expert=*/0);
+      const Chunks chunks = ParametersOfRank(*map_, {.pipeline = stage});
       const std::vector<Module> modules = ModulesOf(chunks);
       for (size_t chunk = 0; chunk < modules.size(); ++chunk) {
         AddChunkAtRisk(modules[chunk], stage == 0, static_cast<int64_t>(chunk),
@@ -268,13 +256,8 @@ class TorchDistReader {
 
   void AddChunkAtRisk(const Module& module, bool is_first_stage, int64_t chunk,
                       absl::btree_set<std::string>& at_risk) const {
-    const bool separates = args_.layout.separates_experts();
     for (const bool experts : {false, true}) {
-      std::vector<const ModuleParameter*> parameters;
-      for (const ModuleParameter& p : module.parameters) {
-        const bool is_in = separates ? p.is_expert == experts : !experts;
-        if (is_in) parameters.push_back(&p);
-      }
+      const auto parameters = ParametersOfBuffer(module, args_.layout, experts);
       if (parameters.empty()) continue;
       AddTensorsAtRisk(args_, is_first_stage, chunk, experts, parameters,
                        tensors_, at_risk);
@@ -283,7 +266,8 @@ class TorchDistReader {
 
   absl::Status AddRank(int64_t stage, int64_t tensor, int64_t expert,
                        bool has_objects) {
-    const Chunks chunks = ChunksOf(stage, tensor, expert);
+    const Chunks chunks = ParametersOfRank(
+        *map_, {.tensor = tensor, .pipeline = stage, .expert = expert});
     const std::vector<Module> modules = ModulesOf(chunks);
     const OptimizerSource source = {.torch = nullptr,
                                     .folder = directory_,
@@ -349,28 +333,6 @@ class TorchDistReader {
     return AddFlatObject(source, torch,
                          static_cast<int64_t>(object->place.file), modules,
                          builder_);
-  }
-
-  absl::StatusOr<ForeignCheckpoint> Finish(bool has_state) {
-    absl::StatusOr<std::optional<int64_t>> step = steps_.TheOne();
-    if (!step.ok()) return Annotate(step.status(), directory_);
-    const nlohmann::json state =
-        MegatronState(args_, has_state ? *step : std::optional<int64_t>());
-    const nlohmann::json record = {{"format", "torch_dist"},
-                                   {"layout", ToJson(args_.layout)}};
-    ForeignCheckpoint result;
-    result.checks = std::move(source_.checks);
-    result.checks.insert(result.checks.end(), checks_.begin(), checks_.end());
-    SS_ASSIGN_OR_RETURN(
-        result.files,
-        builder_.Build(args_.iteration, StateText(state), StateText(record)));
-    result.left_out.emplace_back("random number state (rng_state)");
-    result.left_out.emplace_back("scheduler state (opt_param_scheduler)");
-    if (has_state) {
-      result.left_out.emplace_back(
-          "weights of the model, which were compared with the masters");
-    }
-    return result;
   }
 
   const std::string source_path_;

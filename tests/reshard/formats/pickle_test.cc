@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/reshard/formats/pickle_text.h"
 #include "tests/testutil/heap_peak.h"
 #include "tests/testutil/status_matchers.h"
 
@@ -21,18 +22,6 @@ namespace {
 using absl::StatusCode;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-// A text with any bytes, '\0' among them.
-template <size_t N>
-std::string Raw(const char (&text)[N]) {
-  return std::string(text, N - 1);
-}
-
-Pickle Parsed(const std::string& bytes) {
-  auto pickle = Pickle::Parse(bytes);
-  EXPECT_OK(pickle);
-  return pickle.ok() ? *std::move(pickle) : *Pickle::Parse("N.");
-}
 
 int64_t ParsedInt(const std::string& bytes) {
   const Pickle pickle = Parsed(bytes);

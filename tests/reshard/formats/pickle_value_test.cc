@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/reshard/formats/pickle_text.h"
 #include "tests/testutil/status_matchers.h"
 
 namespace shardshift::reshard {
@@ -17,17 +18,6 @@ namespace {
 using absl::StatusCode;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-template <size_t N>
-std::string Raw(const char (&text)[N]) {
-  return std::string(text, N - 1);
-}
-
-Pickle Parsed(const std::string& bytes) {
-  auto pickle = Pickle::Parse(bytes);
-  EXPECT_OK(pickle);
-  return pickle.ok() ? *std::move(pickle) : *Pickle::Parse("N.");
-}
 
 std::string Text(const std::string& text) {
   return absl::StrCat("\x8c", std::string(1, static_cast<char>(text.size())),
