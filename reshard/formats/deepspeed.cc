@@ -117,6 +117,11 @@ class DeepSpeedReader {
       SS_RETURN_IF_ERROR(
           AddLayers(folder_, degrees_, models_, rules_, contents_));
     }
+    if (degrees_.tensor > 1 && degrees_.pipeline == 1) {
+      contents_.notes.emplace_back(
+          "versions of DeepSpeed with AutoTP count a sample once for each "
+          "tensor-parallel rank; consumed_samples is as it is stored");
+    }
     if (!folder_.ranks.front().sharded) {
       contents_.left_out.emplace_back(
           "weights of the model, which are the rounded masters");

@@ -91,8 +91,8 @@ class AffineReader {
     for (const auto& [rank, value] : by_rank) {
       SS_RETURN_IF_ERROR(ReadRank(value, rank));
     }
-    SS_RETURN_IF_ERROR(CheckLocations());
     SS_RETURN_IF_ERROR(Annotate(CheckMap(map_), entry_.Where()));
+    SS_RETURN_IF_ERROR(CheckLocations());
     return std::move(map_);
   }
 
