@@ -2,7 +2,6 @@
 // distributed-optimizer.md 4.4 and 4.6: two pipeline stages, or one, two
 // tensor-parallel and two data-parallel ranks, ZeRO-1.
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -65,7 +64,6 @@ struct Rank {
 
 class ParallelDeepSpeedTest : public ::testing::Test {
  protected:
-  // A stage's two ranks, of the tensors below.
   using Stage = std::vector<Rank>;
 
   std::string Path(const std::string& name) const {
@@ -231,7 +229,6 @@ class ParallelDeepSpeedTest : public ::testing::Test {
   }
 
   const ckpt::TempDir directory_;
-  // What the model files say.
   int64_t pipeline_ = 2;
   int64_t tensor_ = 2;
   bool has_info_ = true;
@@ -436,20 +433,62 @@ TEST_F(ParallelDeepSpeedTest, TensorParallelRanks) {
   Refuses(StatusCode::kDataLoss, {"extra", "not there on all"});
 }
 
-TEST_F(ParallelDeepSpeedTest, WithoutZero) {
-  WritePipeline();
-  for (int64_t number = 0; number < 4; ++number) {
+// Each data-parallel rank has a part of each shard.
+TEST_F(ParallelDeepSpeedTest, Zero3) {
+  const PyValue shape = PyValue::IntTuple(std::vector{2, 3});
+  for (int64_t t = 0; t < 2; ++t) {
     for (int64_t d = 0; d < kDataRanks; ++d) {
-      std::filesystem::remove(Path(absl::StrFormat(
-          "bf16_zero_pp_rank_%d_mp_rank_%02d_optim_states.pt", d, number)));
+      const std::string start =
+          Path(absl::StrFormat("zero_pp_rank_%d_mp_rank_%02d_", d, t));
+      TorchText model;
+      model.Write(
+          absl::StrCat(start, "model_states.pt"),
+          PyValue::Dict(PyValue::Attributes{
+              {"module", PyValue::Dict(PyValue::Attributes{
+                             {"w", model.Flat({})}, {"c", model.Flat({})}})},
+              {"param_shapes", PyValue::List({PyValue::Dict(
+                                   PyValue::Attributes{{"w", shape}})})},
+              {"frozen_param_shapes",
+               PyValue::Dict(PyValue::Attributes{
+                   {"c", PyValue::IntTuple(std::vector{2 - t})}})},
+              {"frozen_param_fragments",
+               PyValue::Dict(PyValue::Attributes{
+                   {"c", model.Flat({300 + float(2 * t + d)})}})},
+              {"universal_checkpoint_info", PyValue::Dict(Lists())},
+              {"global_steps", PyValue::Int(7)}}));
+      TorchText text;
+      const Floats part = Count(100 + 6 * float(t) + 3 * float(d), 3);
+      const PyValue state = PyValue::Dict(
+          PyValue::Attributes{{"exp_avg", text.Flat(Plus(part, 1000))},
+                              {"exp_avg_sq", text.Flat(Plus(part, 2000))}});
+      const PyValue group = PyValue::Dict(
+          PyValue::Attributes{{"params", PyValue::List({PyValue::Int(0)})}});
+      const PyValue shard = PyValue::Dict(PyValue::Attributes{
+          {"zero_stage", PyValue::Int(3)},
+          {"partition_count", PyValue::Int(kDataRanks)},
+          {"fp32_flat_groups", PyValue::List({text.Flat(part)})},
+          {"optimizer_state_dict",
+           PyValue::Dict(PyValue::Attributes{
+               {"state",
+                PyValue::Dict(PyValue::Entries{{PyValue::Int(0), state}})},
+               {"param_groups", PyValue::List({group})}})}});
+      text.Write(
+          absl::StrCat(start, "optim_states.pt"),
+          PyValue::Dict(PyValue::Attributes{{"optimizer_state_dict", shard}}));
     }
   }
-  Refuses(StatusCode::kDataLoss, {"expected one for each rank"});
+  ASSERT_OK_AND_ASSIGN(const OpenedSource source, Open());
+  const std::map<std::string, Floats> found = FloatsOf(source);
+  EXPECT_EQ(found.size(), 4);
+  ExpectTrained(found, "w", Count(100, 12));
+  EXPECT_EQ(found.at("c"), Count(300, 3));
+}
+
+TEST_F(ParallelDeepSpeedTest, WithoutZero) {
   for (int64_t number = 0; number < 4; ++number) {
     TorchText text;
     text.Write(Path(absl::StrFormat("mp_rank_%02d_model_states.pt", number)),
                PyValue::Dict(PyValue::Attributes{
-                   {"module", PyValue()},
                    {"universal_checkpoint_info", PyValue::Dict(info_)},
                    {"global_steps", PyValue::Int(7)}}));
   }
