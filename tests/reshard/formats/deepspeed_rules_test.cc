@@ -61,6 +61,7 @@ TEST(DeepSpeedRulesTest, ReadsWhatDeepSpeedWrites) {
   ASSERT_OK_AND_ASSIGN(const auto ranks, shapes.AsList());
   const auto shards_of = [&ranks](absl::string_view name) {
     std::vector<Shape> shards;
+    shards.reserve(ranks.size());
     for (const PickleValue& rank : ranks) {
       shards.push_back(*AsShape(*rank.Get(name)));
     }
@@ -297,39 +298,38 @@ TEST(DeepSpeedAffineTest, RefusesWhatDoesNotFit) {
         StatusIs(code, AllOf(HasSubstr("parameter w"), HasSubstr(what))))
         << what;
   };
-  const auto kWrong = StatusCode::kDataLoss;
+  const auto wrong = StatusCode::kDataLoss;
   // Two ranks with one row, and none with another.
-  refuses({a, kShared}, {{{1, 2}, 0, 0, {1}}, kShared}, kWrong,
+  refuses({a, kShared}, {{{1, 2}, 0, 0, {1}}, kShared}, wrong,
           "is not the same as");
   refuses({{{1, 2}, 0, 0, {0, 1}}, kShared}, {{{1, 2}, 0, 0, {0, 1}}, kShared},
-          kWrong, "of the tensor");
+          wrong, "of the tensor");
   // Overlapping ones that are not the same.
   refuses({{{2, 2}, 0, 0, {0}}, {{1, 2}, 6, 4, {0}}},
-          {{{2, 2}, 2, 0, {1}}, {{1, 2}, 0, 4, {1}}}, kWrong, "do not make it");
+          {{{2, 2}, 2, 0, {1}}, {{1, 2}, 0, 4, {1}}}, wrong, "do not make it");
   // A hole in a shard, and a place there that is taken twice.
-  refuses({a}, {b, kShared}, kWrong, "the shard of rank 0");
-  refuses({a, {{2, 2}, 4, 0, {0, 1}}}, {b, kShared}, kWrong,
+  refuses({a}, {b, kShared}, wrong, "the shard of rank 0");
+  refuses({a, {{2, 2}, 4, 0, {0, 1}}}, {b, kShared}, wrong,
           "the shard of rank 0");
   // Outside.
-  refuses({a, {{2, 2}, 6, 2, {0}}}, {b, kShared}, kWrong, "outside of shape");
-  refuses({a, {{2, 2}, 4, 4, {0}}}, {b, kShared}, kWrong, "outside of shape");
-  refuses({a, {{2, 2}, -2, 2, {0}}}, {b, kShared}, kWrong, "element -2");
-  refuses({a, {{2, 2}, 8, 2, {0}}}, {b, kShared}, kWrong, "element 8 of 8");
-  refuses({a, {{int64_t{1} << 62, 1}, 4, 2, {0}}}, {b, kShared}, kWrong,
+  refuses({a, {{2, 2}, 6, 2, {0}}}, {b, kShared}, wrong, "outside of shape");
+  refuses({a, {{2, 2}, 4, 4, {0}}}, {b, kShared}, wrong, "outside of shape");
+  refuses({a, {{2, 2}, -2, 2, {0}}}, {b, kShared}, wrong, "element -2");
+  refuses({a, {{2, 2}, 8, 2, {0}}}, {b, kShared}, wrong, "element 8 of 8");
+  refuses({a, {{int64_t{1} << 62, 1}, 4, 2, {0}}}, {b, kShared}, wrong,
           "outside of shape");
   // Who has it.
-  refuses({a, {{2, 2}, 4, 2, {0}}}, {b, {{2, 2}, 4, 2, {0}}}, kWrong,
+  refuses({a, {{2, 2}, 4, 2, {0}}}, {b, {{2, 2}, 4, 2, {0}}}, wrong,
           "does not name the ranks");
-  refuses({a, a, {{1, 2}, 4, 4, {0}}}, {b, kShared}, kWrong, "twice");
+  refuses({a, a, {{1, 2}, 4, 4, {0}}}, {b, kShared}, wrong, "twice");
   // What is no box, and what would have to be computed.
-  const auto kUnknown = StatusCode::kUnimplemented;
-  refuses({a, {{2, 2}, 4, 2, {0, 1}, {1, 2}}}, {b, kShared}, kUnknown,
-          "no box");
-  refuses({a, {{4}, 4, 2, {0, 1}, {1}}}, {b, kShared}, kUnknown, "no box");
-  refuses({a, {{2, 2}, 4, 2, {0, 1}, {2, 1}, 0.5}}, {b, kShared}, kUnknown,
+  const auto unknown = StatusCode::kUnimplemented;
+  refuses({a, {{2, 2}, 4, 2, {0, 1}, {1, 2}}}, {b, kShared}, unknown, "no box");
+  refuses({a, {{4}, 4, 2, {0, 1}, {1}}}, {b, kShared}, unknown, "no box");
+  refuses({a, {{2, 2}, 4, 2, {0, 1}, {2, 1}, 0.5}}, {b, kShared}, unknown,
           "scale is 0.5");
   EXPECT_THAT(AffineRule({a, kShared}, {b, kShared}, 2),
-              StatusIs(kUnknown, HasSubstr("version is 2, expected 1")));
+              StatusIs(unknown, HasSubstr("version is 2, expected 1")));
 }
 
 }  // namespace
