@@ -10,12 +10,14 @@
 namespace shardshift::ckpt {
 
 BlockReader::BlockReader(std::shared_ptr<const File> file, const Table& table,
-                         const Fragment& fragment, int64_t block)
+                         const Fragment& fragment, int64_t block,
+                         RangeCrcs* crcs)
     : file_(std::move(file)),
       table_(table),
       fragment_(fragment),
       block_(block),
-      num_bytes_(BlockBytes(table, fragment, block)) {}
+      num_bytes_(BlockBytes(table, fragment, block)),
+      crcs_(crcs) {}
 
 absl::Status BlockReader::Read(int64_t begin, int64_t end,
                                std::span<std::byte> pages) {
@@ -31,7 +33,19 @@ absl::Status BlockReader::Read(int64_t begin, int64_t end,
   }
   SS_RETURN_IF_ERROR(ReadStored(begin, end, pages));
   if (end < num_bytes_) return absl::OkStatus();
-  return CheckBlock(*file_, table_, fragment_, block_, checksum_.Digest());
+  return CheckAll();
+}
+
+absl::Status BlockReader::CheckAll() {
+  if (!table_.is_foreign) {
+    return CheckBlock(*file_, table_, fragment_, block_, checksum_.Digest());
+  }
+  // In another order than that of the file no range of it.
+  if (crcs_ != nullptr && fragment_.column_pitch == 0) {
+    crcs_->Add(fragment_.part, fragment_.blocks[block_].offset_bytes,
+               {num_bytes_, crc32_});
+  }
+  return absl::OkStatus();
 }
 
 absl::Status BlockReader::Finish() {
@@ -54,7 +68,12 @@ absl::Status BlockReader::ReadStored(int64_t begin, int64_t end,
       on_pages ? std::min(RoundUpToDirectBlock(end), num_bytes_) : end;
   SS_RETURN_IF_ERROR(ReadPlain(*file_, table_, fragment_, block_, from,
                                pages.subspan(from - page, to - from)));
-  checksum_.Update(pages.subspan(begin - page, end - begin));
+  const auto bytes = pages.subspan(begin - page, end - begin);
+  if (!table_.is_foreign) {
+    checksum_.Update(bytes);
+  } else if (crcs_ != nullptr) {
+    crc32_ = UpdateCrc32(crc32_, bytes);
+  }
   position_ = end;
   return absl::OkStatus();
 }

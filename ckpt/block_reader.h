@@ -14,15 +14,18 @@
 #include "ckpt/format/table.h"
 #include "ckpt/io/aligned_buffer.h"
 #include "ckpt/io/file.h"
+#include "ckpt/range_crcs.h"
 
 namespace shardshift::ckpt {
 
 // Ranges are of the block's values, in bytes. One thread at a time.
 class BlockReader {
  public:
-  // REQUIRES: `table` outlives the reader.
+  // REQUIRES: `table` outlives the reader, and so does `crcs`, which of a block
+  // of a foreign file gets the CRC-32.
   BlockReader(std::shared_ptr<const File> file, const Table& table,
-              const Fragment& fragment, int64_t block);
+              const Fragment& fragment, int64_t block,
+              RangeCrcs* crcs = nullptr);
 
   // Reads values [begin, end) to pages[begin % kDirectBlockBytes] and on;
   // `pages` has room for whole pages around them, which makes the read a
@@ -42,14 +45,18 @@ class BlockReader {
   absl::Status ReadStored(int64_t begin, int64_t end,
                           std::span<std::byte> pages);
   absl::Status Decompress();
+  // All of it was read.
+  absl::Status CheckAll();
 
   std::shared_ptr<const File> file_;
   const Table& table_;
   const Fragment& fragment_;
   int64_t block_;
   int64_t num_bytes_;
-  int64_t position_ = 0;  // all before went into checksum_
+  RangeCrcs* crcs_;
+  int64_t position_ = 0;  // all before went into checksum_ or crc32_
   Checksum64Stream checksum_;
+  uint32_t crc32_ = 0;
   std::optional<StagingBuffer> values_;  // of a block with a codec
 };
 

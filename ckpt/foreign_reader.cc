@@ -34,7 +34,11 @@ absl::Status Reader::TakeFingerprints() {
   SS_RETURN_IF_ERROR(read);
   for (Fragment& fragment : table_.fragments) fragment.fingerprint = {};
   for (const PayloadBlock& block : blocks) {
-    table_.fragments[block.fragment].fingerprint += block.fingerprint;
+    Fragment& fragment = table_.fragments[block.fragment];
+    fragment.fingerprint += block.fingerprint;
+    if (fragment.column_pitch != 0) continue;
+    crcs_->Add(fragment.part, fragment.blocks[block.block].offset_bytes,
+               {BlockBytes(table_, fragment, block.block), block.crc32});
   }
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 #include "ckpt/block_io.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/part_table.h"
+#include "ckpt/range_crcs.h"
 
 namespace shardshift::ckpt {
 namespace {
@@ -87,9 +88,7 @@ absl::Status ForeignWriter::WriteAt(const Fragment& fragment, int64_t block,
   if (plan_.finish) {
     // The bytes of a block come in order.
     uint32_t& crc = crcs_[&fragment - table_.fragments.data()][block];
-    crc = static_cast<uint32_t>(
-        crc32_z(crc, reinterpret_cast<const unsigned char*>(bytes.data()),
-                bytes.size()));
+    crc = UpdateCrc32(crc, bytes);
   }
   if (fragment.column_pitch == 0) return file_.WriteAt(offset + begin, bytes);
   const int64_t item_size = ItemSize(table_.tensors[fragment.tensor].dtype);

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "ckpt/block_io.h"
 #include "ckpt/io/aligned_buffer.h"
+#include "ckpt/range_crcs.h"
 
 namespace shardshift::ckpt {
 
@@ -19,8 +20,11 @@ void PayloadBlock::Check(const File& file, const Table& table) {
   BoxFingerprint sum(FingerprintKey(tensor.name, tensor.role, tensor.dtype),
                      tensor.dtype, tensor.shape, in.box, block * kBlockBytes);
   status = StreamBlock(file, table, in, block, buffer->bytes(),
-                       [&sum](ElementRange, std::span<const std::byte> values) {
+                       [&](ElementRange, std::span<const std::byte> values) {
                          sum.Update(values);
+                         if (table.is_foreign) {
+                           crc32 = UpdateCrc32(crc32, values);
+                         }
                        });
   fingerprint = sum.fingerprint();
 }

@@ -19,6 +19,7 @@ struct PayloadBlock {
   int64_t block = 0;
   absl::Status status = {};
   Fingerprint fingerprint = {};
+  uint32_t crc32 = 0;  // of a foreign file's
 
   // Reads it out of its file. Blocks are independent.
   void Check(const File& file, const Table& table);

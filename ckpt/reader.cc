@@ -271,6 +271,13 @@ absl::StatusOr<std::unique_ptr<Reader>> Reader::Open(
   return reader;
 }
 
+absl::StatusOr<BlockReader> Reader::OpenBlock(int64_t fragment,
+                                              int64_t block) const {
+  const Fragment& in = table_.fragments[fragment];
+  SS_ASSIGN_OR_RETURN(auto file, PartFile(in.part));
+  return BlockReader(std::move(file), table_, in, block, crcs_.get());
+}
+
 std::string Reader::PathOf(int64_t part) const {
   if (table_.is_foreign) return foreign_paths_[part];
   return JoinPath(directory_, PartFileName(part));

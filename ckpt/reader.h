@@ -17,10 +17,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "ckpt/block_reader.h"
 #include "ckpt/core/box.h"
 #include "ckpt/foreign_files.h"
 #include "ckpt/format/table.h"
 #include "ckpt/io/file.h"
+#include "ckpt/range_crcs.h"
 
 namespace shardshift::ckpt {
 
@@ -72,6 +74,13 @@ class Reader {
   // from then on; nothing to do for ours. No other call at the same time.
   absl::Status TakeFingerprints();
 
+  // Reads a block of a fragment, piece by piece.
+  absl::StatusOr<BlockReader> OpenBlock(int64_t fragment, int64_t block) const;
+
+  // Of the blocks of foreign files that were read as a whole, by OpenBlock or
+  // for fingerprints.
+  const RangeCrcs& crcs() const { return *crcs_; }
+
   const std::string& directory() const { return directory_; }
   const Table& table() const { return table_; }
   int64_t step() const { return table_.step; }
@@ -92,6 +101,8 @@ class Reader {
   int64_t FirstFragment(int64_t tensor) const {
     return first_fragment_[tensor];
   }
+
+  std::string PathOf(int64_t part) const;
 
   // A part file, opened once and kept, with others, for a while.
   absl::StatusOr<std::shared_ptr<const File>> PartFile(int64_t part) const;
@@ -115,8 +126,6 @@ class Reader {
   absl::Status ReadUses(std::span<const BlockUse> uses,
                         std::span<const FragmentRead> reads) const;
 
-  std::string PathOf(int64_t part) const;
-
   std::optional<File> lock_;
   std::string directory_;
   Table table_;
@@ -124,6 +133,7 @@ class Reader {
   std::vector<int64_t> first_fragment_;     // by tensor, and one past the last
   int64_t total_bytes_ = 0;
   bool has_parts_ = true;
+  std::unique_ptr<RangeCrcs> crcs_ = std::make_unique<RangeCrcs>();
 
   mutable std::mutex mutex_;
   // Open part files, by number; guarded by mutex_.

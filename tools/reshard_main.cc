@@ -3,10 +3,12 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -136,11 +138,17 @@ absl::Status Reshard(const ReshardFlags& flags,
     const auto show = [&bar, is_first](int64_t done, int64_t total) {
       if (is_first) bar.Show(done, total);
     };
+    const std::function<absl::Status(std::span<const reshard::ExpectedTensor>)>
+        verify = [&source](std::span<const reshard::ExpectedTensor> copied) {
+          return reshard::VerifySource(source, copied);
+        };
     const reshard::ReshardOptions options = {
         .choice = choice,
         .generic = flags.generic,
         .memory_bytes = MemoryOfBands(flags),
         .codec = flags.codec,
+        // Several processes have each seen a share: they checked before.
+        .before_publish = processes.size() > 1 ? nullptr : verify,
         .progress = show};
     return to == reshard::Format::kNative
                ? reshard::ReshardCheckpoint(*source.reader, flags.destination,
@@ -175,7 +183,6 @@ absl::StatusOr<reshard::OpenOptions> OpenOptionsOf(const ReshardFlags& flags) {
   options.foreign = {.generic = flags.generic,
                      .weights_only = flags.choice.weights_only,
                      .vocab_size = flags.vocab_size};
-  options.verify = !flags.dry_run;
   if (flags.dry_run) options.parts = ckpt::PartFiles::kAllOrNone;
   if (flags.from.empty()) return options;
   absl::StatusOr<reshard::Format> from = reshard::ParseFormat(flags.from);
@@ -233,6 +240,11 @@ absl::Status RunOn(const ReshardFlags& flags, reshard::Processes& processes) {
   const absl::StatusOr<reshard::OpenedSource> source =
       reshard::OpenSource(flags.source, options);
   SS_RETURN_IF_ERROR(reshard::Agree(processes, source.status()));
+  if (processes.size() > 1 && !flags.dry_run) {
+    SS_RETURN_IF_ERROR(
+        reshard::Agree(processes, is_first ? reshard::VerifySource(*source)
+                                           : absl::OkStatus()));
+  }
   if (is_first) PrintNotes(*source);
   SS_ASSIGN_OR_RETURN(const reshard::CopyChoice choice, ChoiceOf(flags));
   if (!flags.dry_run) return Reshard(flags, *source, *to, choice, processes);

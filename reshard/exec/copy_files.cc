@@ -272,7 +272,6 @@ class FileCopier {
   // Gives the range its memory, and reads it block by block.
   absl::Status AddReads(TensorState& state, FragmentRange& range, Slab& slab) {
     const int64_t index = state.first_fragment + range.fragment;
-    const ckpt::Fragment& fragment = source_.table().fragments[index];
     const Range bytes = {range.elements.begin * state.from_bytes(),
                          range.elements.end * state.from_bytes()};
     const Range pages = PagesAround(bytes);
@@ -289,11 +288,10 @@ class FileCopier {
         slab.to_finish.push_back(std::exchange(open, nullptr));
       }
       if (!open) {
-        SS_ASSIGN_OR_RETURN(auto file, source_.PartFile(fragment.part));
-        open = std::make_shared<OpenSource>(
-            OpenSource{ckpt::BlockReader(std::move(file), source_.table(),
-                                         fragment, block),
-                       block});
+        SS_ASSIGN_OR_RETURN(ckpt::BlockReader reader,
+                            source_.OpenBlock(index, block));
+        open =
+            std::make_shared<OpenSource>(OpenSource{std::move(reader), block});
       }
       const int64_t block_end = block_begin + open->reader.num_bytes();
       const int64_t end = std::min(bytes.end, block_end);

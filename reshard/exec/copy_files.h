@@ -59,7 +59,8 @@ using NamedFingerprints =
 
 struct CopiedFiles {
   std::vector<ckpt::PartReceipt> receipts;  // of the parts, in order
-  // Of what was read, under the name, role and dtype of the copy; where none of these changes the source's table tells it.
+  // Of what was read, under the name, role and dtype of the copy; where none of
+  // these changes the source's table tells it.
   NamedFingerprints fingerprints;
 };
 

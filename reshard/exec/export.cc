@@ -126,7 +126,11 @@ absl::StatusOr<ReshardReport> ExportCheckpoint(const ckpt::Reader& source,
   report.root_before = RootFingerprintOf(expected);
   report.root_after = ckpt::RootFingerprintOf(written);
   report.proof = Compare(expected, written);
-  if (report.proof.ok()) SS_RETURN_IF_ERROR(run.Publish());
+  if (!report.proof.ok()) return report;
+  if (options.before_publish) {
+    SS_RETURN_IF_ERROR(options.before_publish(expected));
+  }
+  SS_RETURN_IF_ERROR(run.Publish());
   return report;
 }
 

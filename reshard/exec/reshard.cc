@@ -184,7 +184,11 @@ class Resharder {
     report_.root_before = RootFingerprintOf(expected);
     report_.root_after = ckpt::RootFingerprintOf(copy->table());
     report_.proof = Compare(expected, copy->table());
-    return report_.proof.ok() ? run_->Publish() : absl::OkStatus();
+    if (!report_.proof.ok()) return absl::OkStatus();
+    if (options_.before_publish) {
+      SS_RETURN_IF_ERROR(options_.before_publish(expected));
+    }
+    return run_->Publish();
   }
 
   // Ascending by part. Those of other processes are in the files.

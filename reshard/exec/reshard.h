@@ -5,7 +5,9 @@
 #define SHARDSHIFT_RESHARD_EXEC_RESHARD_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include "reshard/exec/copy_files.h"
 #include "reshard/exec/copy_plan.h"
 #include "reshard/exec/processes.h"
+#include "reshard/exec/proof.h"
 #include "reshard/layout/layout.h"
 
 namespace shardshift::reshard {
@@ -27,6 +30,10 @@ struct ReshardOptions {
   // Of what is under way; tables, and blocks of a codec, come on top.
   int64_t memory_bytes = int64_t{64} << 20;
   ckpt::Codec codec = ckpt::Codec::kNone;  // of the copy
+  // Called once all is written and proved, with what the copy holds; unless it
+  // is OK nothing is published, and the copy fails with it.
+  std::function<absl::Status(std::span<const ExpectedTensor> copied)>
+      before_publish = nullptr;
   // Called now and then, on another thread, with payload bytes written so far,
   // and their total.
   absl::FunctionRef<void(int64_t done, int64_t total)> progress =

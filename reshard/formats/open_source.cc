@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reshard/formats/open_source.h"
 
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -75,21 +76,64 @@ absl::StatusOr<OpenedSource> OpenForeign(const std::string& path, Format format,
   source.left_out = std::move(foreign.left_out);
   std::unique_ptr<ckpt::Reader> reader =
       ckpt::Reader::OpenForeign(std::move(foreign.files));
-  if (options.verify) {
-    SS_RETURN_IF_ERROR(CheckStorages(std::move(foreign.checks)));
-    SS_RETURN_IF_ERROR(CheckReplicas(foreign.replicas));
-    if (foreign.weights.has_value()) {
-      const std::unique_ptr<ckpt::Reader> weights =
-          ckpt::Reader::OpenForeign(*std::move(foreign.weights));
-      SS_RETURN_IF_ERROR(CheckAllMasters(*reader, *weights));
-    }
+  source.checks = std::make_shared<SourceChecks>();
+  source.checks->storages = std::move(foreign.checks);
+  source.checks->replicas = std::move(foreign.replicas);
+  if (foreign.weights.has_value()) {
+    source.checks->weights =
+        ckpt::Reader::OpenForeign(*std::move(foreign.weights));
   }
   if (options.fingerprints) SS_RETURN_IF_ERROR(reader->TakeFingerprints());
   source.reader = std::move(reader);
+  if (options.verify) SS_RETURN_IF_ERROR(VerifySource(source));
   return source;
 }
 
+// The weights that are not, bit for bit, what the copy has.
+absl::StatusOr<std::vector<std::string>> WeightsToCheck(
+    ckpt::Reader& weights, std::span<const ExpectedTensor> copied) {
+  using Known = std::pair<ckpt::Tensor, ckpt::Fingerprint>;
+  std::map<std::string, Known> by_name;
+  for (const ExpectedTensor& tensor : copied) {
+    if (tensor.tensor.role != "weight") continue;
+    by_name.emplace(tensor.tensor.name,
+                    Known(tensor.tensor, tensor.fingerprint));
+  }
+  std::vector<ckpt::Fingerprint> found;
+  if (!by_name.empty()) {
+    SS_RETURN_IF_ERROR(weights.TakeFingerprints());
+    found = ckpt::TensorFingerprints(weights.table());
+  }
+  std::vector<std::string> names;
+  for (size_t t = 0; t < weights.table().tensors.size(); ++t) {
+    const ckpt::Tensor& tensor = weights.table().tensors[t];
+    const auto known = by_name.find(tensor.name);
+    if (known != by_name.end() && known->second == Known(tensor, found[t])) {
+      continue;
+    }
+    names.push_back(tensor.name);
+  }
+  return names;
+}
+
 }  // namespace
+
+absl::Status VerifySource(const OpenedSource& source,
+                          std::span<const ExpectedTensor> copied) {
+  if (source.checks == nullptr) return absl::OkStatus();
+  KnownCrcs known;
+  if (source.checks->weights != nullptr) {
+    ckpt::Reader& weights = *source.checks->weights;
+    SS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                        WeightsToCheck(weights, copied));
+    SS_RETURN_IF_ERROR(
+        CheckMasters(*source.reader, weights, names, /*all=*/true));
+    AddKnown(weights, known);
+  }
+  AddKnown(*source.reader, known);
+  SS_RETURN_IF_ERROR(CheckStorages(source.checks->storages, known));
+  return CheckReplicas(source.checks->replicas);
+}
 
 absl::StatusOr<OpenedSource> OpenSource(const std::string& path,
                                         const OpenOptions& options) {

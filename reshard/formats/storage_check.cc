@@ -16,24 +16,42 @@
 namespace shardshift::reshard {
 namespace {
 
-absl::Status Check(const StorageCheck& check) {
+using RangesByOffset = std::map<int64_t, ckpt::RangeCrc>;
+
+// Goes on with the CRC-32 of what comes before bytes [begin, end) of a file.
+absl::StatusOr<uint32_t> ReadCrc(const ckpt::File& file, int64_t begin,
+                                 int64_t end, uint32_t crc) {
+  SS_ASSIGN_OR_RETURN(ckpt::StagingBuffer buffer, ckpt::StagingBuffer::Take());
+  while (begin < end) {
+    const int64_t count = std::min(std::ssize(buffer.bytes()), end - begin);
+    const std::span<std::byte> bytes = buffer.bytes().first(count);
+    SS_RETURN_IF_ERROR(file.ReadAt(begin, bytes));
+    crc = ckpt::UpdateCrc32(crc, bytes);
+    begin += count;
+  }
+  return crc;
+}
+
+absl::Status Check(const StorageCheck& check, const RangesByOffset& known) {
   SS_ASSIGN_OR_RETURN(const ckpt::File file,
                       ckpt::File::OpenForRead(check.path));
-  SS_ASSIGN_OR_RETURN(ckpt::StagingBuffer buffer, ckpt::StagingBuffer::Take());
-  Crc32 crc;
-  for (int64_t offset = check.range.offset_bytes;
-       offset < check.range.end_bytes();) {
-    const int64_t count =
-        std::min(std::ssize(buffer.bytes()), check.range.end_bytes() - offset);
-    const std::span<std::byte> bytes = buffer.bytes().first(count);
-    SS_RETURN_IF_ERROR(file.ReadAt(offset, bytes));
-    crc.Update(bytes);
-    offset += count;
+  uint32_t crc = 0;
+  int64_t position = check.range.offset_bytes;
+  for (auto range = known.lower_bound(position);
+       range != known.end() && range->first < check.range.end_bytes();
+       ++range) {
+    const int64_t end = range->first + range->second.num_bytes;
+    if (range->first < position || end > check.range.end_bytes()) continue;
+    SS_ASSIGN_OR_RETURN(crc, ReadCrc(file, position, range->first, crc));
+    crc = CombineCrc32(crc, range->second.crc32, range->second.num_bytes);
+    position = end;
   }
-  if (crc.value() == check.crc32) return absl::OkStatus();
+  SS_ASSIGN_OR_RETURN(crc,
+                      ReadCrc(file, position, check.range.end_bytes(), crc));
+  if (crc == check.crc32) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
       check.path, ": the ", check.range.num_bytes, " bytes at byte ",
-      check.range.offset_bytes, " of the file: CRC-32 is ", crc.value(),
+      check.range.offset_bytes, " of the file: CRC-32 is ", crc,
       ", the archive says ", check.crc32));
 }
 
@@ -74,7 +92,14 @@ StorageCheck CheckOf(const std::string& path, const TorchTensor& tensor) {
   return {path, tensor.storage, tensor.storage_crc32};
 }
 
-absl::Status CheckStorages(std::vector<StorageCheck> checks) {
+void AddKnown(const ckpt::Reader& reader, KnownCrcs& known) {
+  for (int64_t part = 0; part < std::ssize(reader.table().parts); ++part) {
+    known[reader.PathOf(part)].merge(reader.crcs().Of(part));
+  }
+}
+
+absl::Status CheckStorages(std::vector<StorageCheck> checks,
+                           const KnownCrcs& known) {
   const auto place = [](const StorageCheck& check) {
     return std::tie(check.path, check.range.offset_bytes);
   };
@@ -88,8 +113,11 @@ absl::Status CheckStorages(std::vector<StorageCheck> checks) {
                     return place(a) == place(b);
                   }),
       checks.end());
-  return ckpt::WorkerPool::Default().Run(
-      std::ssize(checks), [&checks](int64_t i) { return Check(checks[i]); });
+  return ckpt::WorkerPool::Default().Run(std::ssize(checks), [&](int64_t i) {
+    static const auto& nothing = *new RangesByOffset();
+    const auto ranges = known.find(checks[i].path);
+    return Check(checks[i], ranges == known.end() ? nothing : ranges->second);
+  });
 }
 
 }  // namespace shardshift::reshard

@@ -4,10 +4,13 @@
 #define SHARDSHIFT_RESHARD_FORMATS_STORAGE_CHECK_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "ckpt/range_crcs.h"
+#include "ckpt/reader.h"
 #include "reshard/formats/torch_file.h"
 #include "reshard/formats/zip.h"
 
@@ -33,9 +36,15 @@ struct ReplicaCheck {
 // Reads both of each. Errors: DataLoss naming the thing and the two files.
 absl::Status CheckReplicas(const std::vector<ReplicaCheck>& checks);
 
-// Reads every storage, each once, on the default pool.
-// Errors: DataLoss naming the file and the bytes whose checksum is another.
-absl::Status CheckStorages(std::vector<StorageCheck> checks);
+// CRC-32s of what of some files was read, by path and offset.
+using KnownCrcs = std::map<std::string, std::map<int64_t, ckpt::RangeCrc>>;
+void AddKnown(const ckpt::Reader& reader, KnownCrcs& known);
+
+// Checks every storage, each once, on the default pool; reads what is not
+// known. Errors: DataLoss naming the file and the bytes whose checksum is
+// another.
+absl::Status CheckStorages(std::vector<StorageCheck> checks,
+                           const KnownCrcs& known);
 
 }  // namespace shardshift::reshard
 
