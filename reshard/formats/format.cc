@@ -26,7 +26,7 @@ constexpr std::array<FormatInfo, 7> kFormats = {{
     {Format::kTorchDist, "torch_dist", "Megatron-Core distributed checkpoint",
      true, true, false, false},
     {Format::kMegatron, "megatron", "Megatron legacy files, mp_rank_*", true,
-     false, false, false},
+     false, true, false},
     {Format::kDeepSpeed, "deepspeed", "DeepSpeed ZeRO", false, true, false,
      false},
     {Format::kUniversal, "universal", "DeepSpeed universal checkpoint", false,

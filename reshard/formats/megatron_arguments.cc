@@ -115,11 +115,15 @@ json RunArguments(const CheckpointState& state) {
   return arguments;
 }
 
-json LayoutArguments(const Layout& layout) {
+json LayoutArguments(const ModelConfig& model, const Layout& layout) {
   const auto or_none = [](int64_t value) {
     return value == 0 ? json() : json(value);
   };
-  const int64_t chunks = layout.virtual_stages;
+  int64_t chunks = layout.virtual_stages;
+  if (layout.layers_per_virtual_stage > 0) {
+    chunks =
+        model.num_layers / (layout.pipeline * layout.layers_per_virtual_stage);
+  }
   return {
       {"tensor_model_parallel_size", layout.tensor},
       {"pipeline_model_parallel_size", layout.pipeline},
@@ -176,10 +180,12 @@ json ArgumentsFor(const CheckpointState& state, const ArgumentsChoice& choice) {
   if (!is_megatrons || arguments.value("params_dtype", json()) != dtype) {
     arguments.update(PrecisionArguments(choice.weight_dtype));
   }
-  arguments.update(LayoutArguments(choice.layout));
+  arguments.update(LayoutArguments(state.model, choice.layout));
   if (choice.layout.tensor == 1) arguments["sequence_parallel"] = false;
   arguments["ckpt_format"] = choice.format;
-  arguments["dist_ckpt_optim_fully_reshardable"] = true;
+  if (choice.format == "torch_dist") {
+    arguments["dist_ckpt_optim_fully_reshardable"] = true;
+  }
   // A loader asks for no more than there is.
   arguments["no_save_rng"] = true;
   arguments["no_save_optim"] = choice.has_optimizer ? json() : json(true);

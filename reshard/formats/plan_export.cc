@@ -10,6 +10,7 @@
 #include "reshard/formats/dcp_export.h"
 #include "reshard/formats/generic.h"
 #include "reshard/formats/hf_export.h"
+#include "reshard/formats/megatron_legacy_export.h"
 #include "reshard/formats/safetensors_files.h"
 
 namespace shardshift::reshard {
@@ -54,6 +55,9 @@ absl::StatusOr<ExportPlan> PlanExport(const OpenedSource& source, Format to,
         can_other
             ? " as a model yet; with --generic every tensor keeps its name"
             : "; `reshard formats` lists what can"));
+  }
+  if (to == Format::kMegatron) {
+    return PlanMegatronLegacyExport(*source.reader, choice);
   }
   if (to == Format::kDcp) return PlanDcpExport(*source.reader, choice);
   return choice.generic ? PlanGeneric(*source.reader, choice)
