@@ -192,7 +192,8 @@ class LegacyReader {
   void NoteReplicas(const std::string& path, const Module& module,
                     const ModelRank& rank) {
     for (const ModuleParameter& p : module.parameters) {
-      if (p.is_expert) continue;
+      // A part of the vocabulary may be padding alone.
+      if (p.is_expert || p.parameter->pieces.empty()) continue;
       std::string key = p.parameter->is_copy
                             ? tensors_[p.parameter->pieces.front().tensor].name
                             : p.parameter->name;

@@ -9,7 +9,7 @@
 #include "reshard/formats/megatron_arguments.h"
 #include "reshard/formats/megatron_common.h"
 #include "reshard/formats/pickle_json.h"
-#include "reshard/formats/torch_dtype.h"
+#include "reshard/layout/stages.h"
 
 namespace shardshift::reshard {
 namespace {
@@ -206,6 +206,7 @@ absl::StatusOr<MegatronTarget> PlanMegatronTarget(
         "--pipeline-model-parallel-layout: Megatron's arguments would hold an "
         "object of its own; give the stages by other flags");
   }
+  SS_RETURN_IF_ERROR(ValidateStages(state.model, choice.layout));
   MegatronTarget target;
   target.content = choice.content;
   target.weight_dtype = WeightDType(state, choice);

@@ -41,7 +41,7 @@ PyValue Everything() {
        {"betas", PyValue::Tuple({PyValue::Float(0.9), PyValue::Float(0.95)})},
        {"list", PyValue::List({PyValue::Int(1), PyValue::List({})})},
        {"numbers", PyValue::Dict(std::move(numbers))},
-       {"py", PyValue::Dict(PyValue::Attributes{{"py", PyValue::Int(1)}})},
+       {"special", PyValue::Dict(PyValue::Attributes{{"py", PyValue::Int(1)}})},
        {"ordered", PyValue::OrderedDict(std::move(ordered))},
        {"dtype", PyValue::Global("torch", "bfloat16")},
        {"backend", PyValue::Call("megatron.core.transformer.enums",
@@ -75,7 +75,8 @@ TEST(PickleJsonTest, WhatWouldRunIsNotWritten) {
         << name;
     const json global = {{"py", "global"}, {"name", name}};
     EXPECT_THAT(PickleFromJson({{"deep", {global}}}).status(),
-                StatusIs(absl::StatusCode::kPermissionDenied))
+                StatusIs(absl::StatusCode::kPermissionDenied,
+                         HasSubstr("it is not written")))
         << name;
   }
 }
@@ -88,7 +89,8 @@ TEST(PickleJsonTest, WhatIsNoFormIsRefused) {
         R"({"py": "bytes", "base64": "***"})",
         R"({"py": "call", "name": "torch Size"})", "18446744073709551615"}) {
     EXPECT_THAT(PickleFromJson(json::parse(text)).status(),
-                StatusIs(absl::StatusCode::kDataLoss))
+                StatusIs(absl::StatusCode::kDataLoss,
+                         HasSubstr("is no value of a pickle")))
         << text;
   }
 }
@@ -97,17 +99,20 @@ TEST(PickleJsonTest, DepthHasALimit) {
   json deep = 1;
   for (int i = 0; i < 1000; ++i) deep = json::array({deep});
   EXPECT_THAT(PickleFromJson(deep).status(),
-              StatusIs(absl::StatusCode::kResourceExhausted));
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       HasSubstr("one in the other")));
   PyValue value;
   for (int i = 0; i < 200; ++i) value = PyValue::List({value});
   EXPECT_THAT(JsonOf(value).status(),
-              StatusIs(absl::StatusCode::kResourceExhausted));
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       HasSubstr("one in the other")));
 }
 
 TEST(PickleJsonTest, WhatLiesElsewhereIsRefused) {
   const PyValue id = PyValue::PersistentId(PyValue::Tuple({}));
-  EXPECT_THAT(JsonOf(PyValue::List({id})).status(),
-              StatusIs(absl::StatusCode::kUnimplemented));
+  EXPECT_THAT(
+      JsonOf(PyValue::List({id})).status(),
+      StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("is not kept")));
 }
 
 }  // namespace
