@@ -62,7 +62,8 @@ class MegatronExportTest : public ::testing::TestWithParam<Format> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Formats, MegatronExportTest,
-                         ::testing::Values(Format::kMegatron),
+                         ::testing::Values(Format::kMegatron,
+                                           Format::kTorchDist),
                          [](const auto& param_info) {
                            return std::string(InfoOf(param_info.param).name);
                          });

@@ -1,20 +1,20 @@
-// What is written as torch_dist is read again as the same values, and lies
-// there as Megatron wants it.
+// What torch_dist has that Megatron's other format has not: who writes what,
+// under which key, and the common state. That it all comes back:
+// megatron_export_test.cc.
 // SPDX-License-Identifier: Apache-2.0
 #include "reshard/formats/torch_dist_export.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <random>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/file.h"
@@ -22,6 +22,7 @@
 #include "reshard/exec/synth.h"
 #include "reshard/formats/dcp_metadata.h"
 #include "reshard/formats/open_source.h"
+#include "reshard/formats/pickle_json.h"
 #include "reshard/formats/plan_export.h"
 #include "reshard/formats/torch_file.h"
 #include "reshard/layout/layout.h"
@@ -65,11 +66,9 @@ class TorchDistExportTest : public ::testing::Test {
   }
 
   // With all checksums of it.
-  absl::StatusOr<OpenedSource> Reopen(const std::string& name,
-                                      bool weights_only = false) {
+  absl::StatusOr<OpenedSource> Reopen(const std::string& name) {
     OpenOptions options;
     options.verify = true;
-    options.foreign.weights_only = weights_only;
     return OpenSource(Path(name), options);
   }
 
@@ -95,96 +94,6 @@ class TorchDistExportTest : public ::testing::Test {
   const ckpt::TempDir directory_;
 };
 
-TEST_F(TorchDistExportTest, IsReadAsWhatWasWritten) {
-  struct Case {
-    ModelConfig model;
-    Layout layout;
-  };
-  const std::vector<Case> cases = {
-      {LlamaModel(), {}},
-      {LlamaModel(), {.tensor = 4, .pipeline = 2}},
-      {LlamaModel(),
-       {.tensor = 2, .pipeline = 2, .data = 2, .distributed_optimizer = true}},
-      {GptModel(), {.tensor = 2, .pipeline = 4}},
-      {GptModel(), {.pipeline = 2, .virtual_stages = 2}},
-      {MixtureModel(), {.data = 4, .expert = 2}},
-      {MixtureModel(),
-       {.tensor = 2,
-        .data = 2,
-        .distributed_optimizer = true,
-        .expert = 4,
-        .expert_tensor = 1}},
-  };
-  for (size_t i = 0; i < cases.size(); ++i) {
-    SCOPED_TRACE(ToString(cases[i].layout));
-    const OpenedSource source =
-        Source(absl::StrCat("run", i), cases[i].model, {.tensor = 2});
-    const std::string to = absl::StrCat("to", i);
-    ExportChoice choice;
-    choice.layout = cases[i].layout;
-    ASSERT_OK(Export(source, to, choice));
-    ASSERT_OK_AND_ASSIGN(const OpenedSource read, Reopen(to));
-    EXPECT_EQ(read.format, Format::kTorchDist);
-    EXPECT_EQ(read.reader->step(), 3);
-    EXPECT_EQ(BytesOf(read), BytesOf(source));
-  }
-}
-
-TEST_F(TorchDistExportTest, AnyModelOnAnyLayout) {
-  std::mt19937 random(11);
-  for (int round = 0; round < 12; ++round) {
-    const ModelConfig model =
-        round % 2 == 0 ? RandomModel(random) : RandomMixture(random);
-    const OpenedSource source = Source(absl::StrCat("run", round), model,
-                                       RandomWideLayout(model, random));
-    ExportChoice choice;
-    choice.layout = RandomWideLayout(model, random);
-    SCOPED_TRACE(ToString(choice.layout));
-    const std::string to = absl::StrCat("to", round);
-    const absl::Status status = Export(source, to, choice);
-    // Arguments of Megatron's do not tell stages one by one.
-    if (!choice.layout.stage_layers.empty()) {
-      EXPECT_THAT(status,
-                  StatusIs(absl::StatusCode::kUnimplemented,
-                           HasSubstr("pipeline-model-parallel-layout")));
-      continue;
-    }
-    ASSERT_OK(status);
-    ASSERT_OK_AND_ASSIGN(const OpenedSource read, Reopen(to));
-    EXPECT_EQ(BytesOf(read), BytesOf(source));
-  }
-}
-
-TEST_F(TorchDistExportTest, SameStateGivesTheSameBytes) {
-  const Layout wide = {.tensor = 2, .pipeline = 2, .data = 2};
-  const OpenedSource one = Source("one", LlamaModel());
-  const OpenedSource other = Source("other", LlamaModel(), wide);
-  ExportChoice choice;
-  choice.layout = {.tensor = 2, .pipeline = 2};
-  ASSERT_OK(Export(one, "from_one", choice));
-  ASSERT_OK(Export(other, "from_other", choice));
-  EXPECT_EQ(Snapshot(Path("from_one")), Snapshot(Path("from_other")));
-}
-
-TEST_F(TorchDistExportTest, WeightsAreTheRoundedMasters) {
-  const OpenedSource source = Source("run", GptModel());
-  ExportChoice choice;
-  choice.choice.dtype = DType::kBF16;
-  ASSERT_OK(Export(source, "all", choice));
-  choice.choice.weights_only = true;
-  ASSERT_OK(Export(source, "weights", choice));
-  ASSERT_OK_AND_ASSIGN(const OpenedSource of_all, Reopen("all", true));
-  ASSERT_OK_AND_ASSIGN(const OpenedSource weights, Reopen("weights"));
-  EXPECT_EQ(BytesOf(of_all), BytesOf(weights));
-  const auto& tensors = weights.reader->table().tensors;
-  EXPECT_TRUE(std::all_of(tensors.begin(), tensors.end(), [](const auto& t) {
-    return t.role == "weight" && t.dtype == DType::kBF16;
-  }));
-  for (const DcpTensor& tensor : MetadataOf("weights").tensors) {
-    EXPECT_FALSE(absl::StartsWith(tensor.fqn, "optimizer")) << tensor.fqn;
-  }
-}
-
 TEST_F(TorchDistExportTest, ChunksLieWithTheRanksThatHaveThem) {
   const OpenedSource source = Source("run", LlamaModel());
   ExportChoice choice;
@@ -206,9 +115,27 @@ TEST_F(TorchDistExportTest, ChunksLieWithTheRanksThatHaveThem) {
               ElementsAre("__4_0.distcp [0:16]"));
   EXPECT_EQ(ChunksOf("to", "decoder.layers.mlp.linear_fc1.weight").size(), 16U);
   std::map<std::string, std::string> files = Snapshot(Path("to"));
-  EXPECT_EQ(files["latest_checkpointed_iteration.txt"], "3");
+  EXPECT_EQ(files["./latest_checkpointed_iteration.txt"], "3");
   EXPECT_THAT(files["iter_0000003/metadata.json"],
               HasSubstr("\"sharded_backend\": \"torch_dist\""));
+}
+
+// Experts are cut over other ranks than the rest.
+TEST_F(TorchDistExportTest, ExpertsHaveRanksOfTheirOwn) {
+  const OpenedSource source = Source("run", MixtureModel());
+  ExportChoice choice;
+  choice.layout = {.tensor = 2,
+                   .data = 2,
+                   .distributed_optimizer = true,
+                   .expert = 4,
+                   .expert_tensor = 1};
+  ASSERT_OK(Export(source, "to", choice));
+  ASSERT_OK_AND_ASSIGN(const OpenedSource read, Reopen("to"));
+  EXPECT_EQ(BytesOf(read), BytesOf(source));
+  const auto chunks =
+      ChunksOf("to", "decoder.layers.mlp.experts.experts.linear_fc2.weight");
+  EXPECT_EQ(chunks.size(), 16U);
+  EXPECT_THAT(chunks, ::testing::Contains("__3_0.distcp [1:2,3:4,0:16,0:8]"));
 }
 
 // Replicas of the embedding, and of what all tensor ranks have, are left out.
@@ -248,13 +175,60 @@ TEST_F(TorchDistExportTest, MastersBearTheNameOfTheOptimizer) {
   }
 }
 
-TEST_F(TorchDistExportTest, APartIsNoModel) {
-  const OpenedSource source = Source("run", GptModel());
-  ExportChoice choice;
-  choice.choice.select = "layers.*";
-  EXPECT_THAT(
-      Export(source, "to", choice),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--select")));
+// As torch.load gives it.
+class TorchDistCommonTest : public TorchDistExportTest {
+ protected:
+  void Write(const ModelConfig& model, const Layout& layout, DType dtype) {
+    const OpenedSource source = Source("run", model);
+    ExportChoice choice;
+    choice.layout = layout;
+    choice.choice.dtype = dtype;
+    ASSERT_OK(Export(source, "to", choice));
+    auto file = ckpt::File::OpenForRead(Path("to/iter_0000003/common.pt"));
+    ASSERT_OK(file);
+    auto torch = TorchFile::Read(*file);
+    ASSERT_OK(torch);
+    torch_.emplace(*std::move(torch));
+    const auto json = PickleToJson(torch_->root().Get("optimizer").value());
+    if (json.ok()) optimizer_ = *json;
+    content_ =
+        PickleToJson(torch_->root().Get("content_metadata").value()).value();
+  }
+
+  std::optional<TorchFile> torch_;
+  nlohmann::json optimizer_;  // null if there is a tensor in it
+  nlohmann::json content_;
+};
+
+TEST_F(TorchDistCommonTest, OfADistributedOptimizer) {
+  Write(GptModel(), {.distributed_optimizer = true}, DType::kBF16);
+  EXPECT_EQ(optimizer_["param_state_sharding_type"], "fully_reshardable");
+  const nlohmann::json& groups = optimizer_["optimizer"]["param_groups"];
+  ASSERT_EQ(groups.size(), 2U);
+  EXPECT_EQ(groups[0]["wd_mult"], 1.0);
+  EXPECT_EQ(groups[1]["wd_mult"], 0.0);
+  EXPECT_EQ(groups[1]["step"], 3);
+  EXPECT_EQ(content_["distrib_optim_sharding_type"], "fully_reshardable");
+  EXPECT_EQ(content_["chained_optim_avoid_prefix"], true);
+}
+
+TEST_F(TorchDistCommonTest, ExpertsAreALinkOfTheirOwnInAChain) {
+  Write(MixtureModel(), {.data = 2, .expert = 2}, DType::kBF16);
+  ASSERT_EQ(optimizer_["py"], "dict");  // its keys are numbers
+  const nlohmann::json& links = optimizer_["items"];
+  ASSERT_EQ(links.size(), 2U);
+  EXPECT_EQ(links[0][0], 0);
+  EXPECT_EQ(links[0][1]["optimizer"]["param_groups"].size(), 2U);
+  const nlohmann::json& groups = links[1][1]["optimizer"]["param_groups"];
+  ASSERT_EQ(groups.size(), 1U);
+  EXPECT_EQ(groups[0]["is_expert_parallel"], true);
+  EXPECT_FALSE(content_.contains("distrib_optim_sharding_type"));
+}
+
+TEST_F(TorchDistCommonTest, WithoutMastersNothingIsAroundTheOptimizer) {
+  Write(GptModel(), {}, DType::kF32);
+  EXPECT_TRUE(optimizer_.contains("param_groups"));
+  EXPECT_TRUE(optimizer_.contains("state"));
 }
 
 }  // namespace
