@@ -272,7 +272,7 @@ def main():
         test_to_torch_dist(directory, "torch_dist-gpt2-tp2pp1dp3-model_space",
                            "--pp", 2, "--use-distributed-optimizer")
         test_to_torch_dist(directory, "legacy-moe-ep2dp4", "--tp", 2, "--pp", 2,
-                           "--dp", 2, "--ep", 4,
+                           "--dp", 2, "--ep", 2,
                            "--use-distributed-optimizer")
         test_damage(directory)
         test_other_rank(directory)
