@@ -17,9 +17,12 @@ namespace shardshift::reshard {
 // has `generic` (settings of the groups, with the optimizer's own count of
 // steps, and tied names) and `progress`.
 
-// ZeRO 0 to 3. `path`: a folder with a file `latest`, or a tag's folder.
-// Errors: DataLoss naming a file and what was expected of it; Unimplemented for
-// pipeline and model parallelism, experts, and unknown stages.
+// ZeRO 0 to 3, and with ZeRO also pipelines and tensor-parallel ranks, whose
+// shards are merged (AutoTP, or a client's universal_checkpoint_info). `path`:
+// a folder with a file `latest`, or a tag's folder. Errors: DataLoss naming a
+// file and what was expected of it, for ranks that are missing, and for shards
+// that do not make up their tensor; Unimplemented for experts, unknown stages,
+// and rules of merging that cannot be followed.
 absl::StatusOr<ForeignCheckpoint> ReadDeepSpeed(const std::string& path);
 
 // A universal checkpoint, of any parallelism. The same with

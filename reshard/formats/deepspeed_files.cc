@@ -17,6 +17,7 @@ namespace shardshift::reshard {
 namespace {
 
 constexpr absl::string_view kModelEnd = "_model_states.pt";
+constexpr absl::string_view kLayerEnd = "-model_states.pt";
 constexpr absl::string_view kOptimizerEnd = "_optim_states.pt";
 constexpr int64_t kMaxTagBytes = 4096;
 
@@ -56,6 +57,26 @@ std::optional<RankFile> ParseRanks(absl::string_view text) {
   return file;
 }
 
+// "layer_<number>", with "-model_<rank>" where there are ranks.
+absl::StatusOr<RankFile> ParseLayer(const std::string& directory,
+                                    const std::string& name,
+                                    absl::string_view text) {
+  RankFile file;
+  file.path = ckpt::JoinPath(directory, name);
+  const std::optional<int64_t> layer = ConsumeRank("layer_", text);
+  const std::optional<int64_t> model =
+      text.empty() ? 0 : ConsumeRank("-model_", text);
+  if (!layer.has_value() || !model.has_value() || !text.empty()) {
+    return absl::UnimplementedError(absl::StrCat(
+        file.path,
+        " is of a pipeline with other ranks than are known, expected "
+        "layer_<number>-model_<rank>-model_states.pt"));
+  }
+  file.data = *layer;
+  file.model = *model;
+  return file;
+}
+
 // By a number from 0 on that every rank has once.
 absl::StatusOr<std::vector<std::string>> InOrder(
     const std::string& directory, const std::vector<RankFile>& files,
@@ -86,7 +107,7 @@ absl::StatusOr<std::vector<std::string>> InOrder(
 struct Listing {
   std::vector<RankFile> models;
   std::vector<RankFile> optimizers;
-  bool has_layers = false;
+  std::vector<RankFile> layers;  // `data` is the layer
   bool has_experts = false;
 };
 
@@ -96,17 +117,17 @@ absl::StatusOr<Listing> List(const std::string& directory) {
   Listing listing;
   for (const std::string& name : names) {
     absl::string_view text = name;
-    const bool is_model = absl::ConsumeSuffix(&text, kModelEnd);
-    if (!is_model && !absl::ConsumeSuffix(&text, kOptimizerEnd)) {
-      // The files of layers are named otherwise.
-      if (!absl::EndsWith(name, "-model_states.pt")) continue;
-    }
-    if (absl::StartsWith(text, "layer_")) {
-      (absl::StrContains(text, "_expert_") ? listing.has_experts
-                                           : listing.has_layers) = true;
+    if (absl::ConsumeSuffix(&text, kLayerEnd)) {
+      SS_ASSIGN_OR_RETURN(RankFile file, ParseLayer(directory, name, text));
+      listing.layers.push_back(std::move(file));
       continue;
     }
-    if (absl::StartsWith(text, "expp_rank_")) listing.has_experts = true;
+    const bool is_model = absl::ConsumeSuffix(&text, kModelEnd);
+    if (!is_model && !absl::ConsumeSuffix(&text, kOptimizerEnd)) continue;
+    if (absl::StartsWith(text, "layer_") ||
+        absl::StartsWith(text, "expp_rank_")) {
+      listing.has_experts = true;
+    }
     if (!is_model) absl::ConsumePrefix(&text, "bf16_");
     std::optional<RankFile> file = ParseRanks(text);
     if (!file.has_value()) continue;
@@ -117,44 +138,58 @@ absl::StatusOr<Listing> List(const std::string& directory) {
   return listing;
 }
 
-absl::StatusOr<DeepSpeedFiles> OrderModels(const std::string& directory,
-                                           const Listing& listing) {
-  if (listing.models.empty()) {
+// By one of the numbers.
+using FilesByNumber = std::map<int64_t, std::vector<RankFile>>;
+
+FilesByNumber Grouped(const std::vector<RankFile>& files,
+                      int64_t RankFile::*number) {
+  FilesByNumber groups;
+  for (const RankFile& file : files) groups[file.*number].push_back(file);
+  return groups;
+}
+
+absl::Status CheckModels(const std::string& directory,
+                         const std::vector<RankFile>& models) {
+  if (models.empty()) {
     return absl::NotFoundError(absl::StrCat(
         directory,
         " has no mp_rank_*_model_states.pt; name a folder with a file "
         "`latest`, or the folder of a tag such as global_step100"));
   }
-  DeepSpeedFiles files = {.directory = directory};
-  files.sharded = listing.models.front().sharded;
-  for (const RankFile& model : listing.models) {
-    if (model.sharded == files.sharded) continue;
+  for (const RankFile& model : models) {
+    if (model.sharded == models.front().sharded) continue;
     return absl::DataLossError(
-        absl::StrCat(directory, " has both ", listing.models.front().path,
-                     " and ", model.path, ", which are of different runs"));
+        absl::StrCat(directory, " has both ", models.front().path, " and ",
+                     model.path, ", which are of different runs"));
   }
-  SS_ASSIGN_OR_RETURN(files.models, InOrder(directory, listing.models,
-                                            files.sharded ? &RankFile::data
-                                                          : &RankFile::model));
+  return absl::OkStatus();
+}
+
+// All ranks of a model-parallel rank.
+absl::StatusOr<DeepSpeedFiles> FilesOfRank(
+    const std::string& directory, const std::vector<RankFile>& models,
+    const std::vector<RankFile>& optimizers) {
+  DeepSpeedFiles files = {.directory = directory};
+  files.sharded = models.front().sharded;
+  SS_ASSIGN_OR_RETURN(files.models,
+                      InOrder(directory, models, &RankFile::data));
+  SS_ASSIGN_OR_RETURN(files.optimizers,
+                      InOrder(directory, optimizers, &RankFile::data));
   return files;
 }
 
-absl::Status RefuseModelParallel(const std::string& directory,
-                                 const Listing& listing) {
-  const auto refuse = [&directory](absl::string_view what) {
-    return absl::UnimplementedError(absl::StrCat(
-        directory, " is of a run with ", what,
-        ", which cannot be read; DeepSpeed's ds_to_universal makes a universal "
-        "checkpoint of it, which can"));
-  };
-  if (listing.has_experts) return refuse("experts (MoE)");
-  if (listing.has_layers) return refuse("a pipeline module (layer_* files)");
-  for (const auto* files : {&listing.models, &listing.optimizers}) {
-    for (const RankFile& file : *files) {
-      if (file.model != 0) {
-        return refuse("model parallelism (AutoTP, mp_rank_01 and more)");
-      }
+absl::Status CheckSameRanks(const DeepSpeedFolder& folder) {
+  const DeepSpeedFiles& first = folder.ranks.front();
+  for (const DeepSpeedFiles& files : folder.ranks) {
+    if (files.models.size() == first.models.size() &&
+        files.optimizers.size() == first.optimizers.size()) {
+      continue;
     }
+    return absl::DataLossError(absl::StrCat(
+        folder.directory, " has ", first.models.size(), " and ",
+        first.optimizers.size(), " files like ", first.models.front(), ", but ",
+        files.models.size(), " and ", files.optimizers.size(), " like ",
+        files.models.front(), "; all ranks are needed"));
   }
   return absl::OkStatus();
 }
@@ -183,19 +218,42 @@ absl::StatusOr<std::string> DeepSpeedTag(const std::string& path,
   return ckpt::JoinPath(path, tag);
 }
 
-absl::StatusOr<DeepSpeedFiles> ListModelFiles(const std::string& directory) {
-  SS_ASSIGN_OR_RETURN(const Listing listing, List(directory));
-  return OrderModels(directory, listing);
-}
-
-absl::StatusOr<DeepSpeedFiles> ListDeepSpeedFiles(
+absl::StatusOr<DeepSpeedFolder> ListDeepSpeedFiles(
     const std::string& directory) {
   SS_ASSIGN_OR_RETURN(const Listing listing, List(directory));
-  SS_RETURN_IF_ERROR(RefuseModelParallel(directory, listing));
-  SS_ASSIGN_OR_RETURN(DeepSpeedFiles files, OrderModels(directory, listing));
-  SS_ASSIGN_OR_RETURN(files.optimizers,
-                      InOrder(directory, listing.optimizers, &RankFile::data));
-  return files;
+  if (listing.has_experts) {
+    return absl::UnimplementedError(absl::StrCat(
+        directory, " is of a run with experts (MoE), which cannot be read"));
+  }
+  SS_RETURN_IF_ERROR(CheckModels(directory, listing.models));
+  DeepSpeedFolder folder = {.directory = directory};
+  FilesByNumber optimizers = Grouped(listing.optimizers, &RankFile::model);
+  for (const auto& [rank, models] : Grouped(listing.models, &RankFile::model)) {
+    if (rank != std::ssize(folder.ranks)) {
+      return absl::DataLossError(
+          absl::StrCat(directory, " has ", models.front().path,
+                       ", but not the same file of mp_rank_",
+                       folder.ranks.size(), "; all ranks are needed"));
+    }
+    SS_ASSIGN_OR_RETURN(DeepSpeedFiles files,
+                        FilesOfRank(directory, models, optimizers[rank]));
+    optimizers.erase(rank);
+    folder.ranks.push_back(std::move(files));
+  }
+  if (!optimizers.empty()) {
+    return absl::DataLossError(absl::StrCat(
+        directory, " has ", optimizers.begin()->second.front().path,
+        ", but no model file of its model-parallel rank"));
+  }
+  SS_RETURN_IF_ERROR(CheckSameRanks(folder));
+  for (const auto& [number, layers] :
+       Grouped(listing.layers, &RankFile::data)) {
+    DeepSpeedLayer layer = {.number = number};
+    SS_ASSIGN_OR_RETURN(layer.paths,
+                        InOrder(directory, layers, &RankFile::model));
+    folder.layers.push_back(std::move(layer));
+  }
+  return folder;
 }
 
 absl::StatusOr<OpenedTorch> OpenTorch(const std::string& path) {

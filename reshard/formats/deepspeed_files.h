@@ -21,21 +21,33 @@ namespace shardshift::reshard {
 absl::StatusOr<std::string> DeepSpeedTag(const std::string& path,
                                          absl::string_view latest);
 
+// The paths of a model-parallel rank.
 struct DeepSpeedFiles {
   std::string directory = {};
-  // Paths, by data-parallel rank where `sharded`, else by model-parallel rank.
-  std::vector<std::string> models = {};
+  std::vector<std::string> models = {};  // by data-parallel rank, or one
   std::vector<std::string> optimizers =
       {};                // by data-parallel rank; may be none
-  bool sharded = false;  // as ZeRO-3 has its model files
+  bool sharded = false;  // by rank, as ZeRO-3 has its model files
+};
+
+// The weights of a pipeline's layer.
+struct DeepSpeedLayer {
+  int64_t number = 0;
+  std::vector<std::string> paths = {};  // by tensor-parallel rank
+};
+
+struct DeepSpeedFolder {
+  std::string directory = {};
+  // Tensor-parallel ranks of the first pipeline stage, then of the next.
+  std::vector<DeepSpeedFiles> ranks = {};
+  std::vector<DeepSpeedLayer> layers = {};  // ascending; layers may have none
 };
 
 // Errors: NotFound if there are no model files; DataLoss for a rank that is
-// missing, or there twice.
-absl::StatusOr<DeepSpeedFiles> ListModelFiles(const std::string& directory);
-// The optimizer's, too. Errors: the same; Unimplemented for pipeline and tensor
-// parallelism and experts.
-absl::StatusOr<DeepSpeedFiles> ListDeepSpeedFiles(const std::string& directory);
+// missing, or there twice, or has not as many files as others; Unimplemented
+// for experts.
+absl::StatusOr<DeepSpeedFolder> ListDeepSpeedFiles(
+    const std::string& directory);
 
 struct OpenedTorch {
   ckpt::File file;

@@ -22,11 +22,17 @@ using nlohmann::json;
 constexpr std::array<const char*, 6> kFacts = {
     "ds_version",    "dp_world_size",  "mp_world_size",
     "skipped_steps", "global_samples", "global_steps"};
-constexpr std::array<const char*, 9> kKnown = {
-    "module", "optimizer", "param_shapes", "frozen_param_shapes",
-    "frozen_param_fragments", "shared_params", "buffer_names", "lr_scheduler",
-    // What the ranks' numbers say already.
-    "checkpoint_parallel_dimensions"};
+constexpr std::array<const char*, 10> kKnown = {
+    "module",
+    "optimizer",
+    "param_shapes",
+    "frozen_param_shapes",
+    "frozen_param_fragments",
+    "shared_params",
+    "buffer_names",
+    "lr_scheduler",
+    "checkpoint_parallel_dimensions",
+    "universal_checkpoint_info"};
 
 class ModelReader {
  public:
@@ -46,6 +52,7 @@ class ModelReader {
       SS_ASSIGN_OR_RETURN(model_.module, Tensors(*module, "module"));
     }
     SS_RETURN_IF_ERROR(ReadShapes());
+    SS_RETURN_IF_ERROR(ReadDegrees());
     SS_ASSIGN_OR_RETURN(const auto frozen, Present("frozen_param_shapes"));
     if (frozen.has_value()) {
       SS_ASSIGN_OR_RETURN(model_.frozen, Shapes(*frozen));
@@ -88,26 +95,24 @@ class ModelReader {
     return shapes;
   }
 
-  // What is no tensor there is left out.
   absl::StatusOr<std::vector<NamedTensor>> Tensors(const PickleValue& dict,
                                                    absl::string_view what) {
-    SS_ASSIGN_OR_RETURN(const auto entries, dict.AsEntries());
-    std::vector<NamedTensor> tensors;
-    tensors.reserve(entries.size());
-    for (const auto& [key, value] : entries) {
-      NamedTensor named;
-      SS_ASSIGN_OR_RETURN(const absl::string_view name, key.AsString());
-      named.name = std::string(name);
-      if (!TorchFile::IsTensor(value)) {
-        if (!value.IsNone()) {
-          model_.left_out.push_back(absl::StrCat(what, ".", named.name));
-        }
-        continue;
-      }
-      SS_ASSIGN_OR_RETURN(named.tensor, source_.torch.Tensor(value));
-      tensors.push_back(std::move(named));
+    return ReadNamedTensors(source_, dict, what, model_.left_out);
+  }
+
+  absl::Status ReadDegrees() {
+    SS_ASSIGN_OR_RETURN(const auto value,
+                        Present("checkpoint_parallel_dimensions"));
+    if (!value.has_value()) return absl::OkStatus();
+    DeepSpeedDegrees& degrees = model_.degrees.emplace();
+    for (const auto& [key, degree] :
+         {std::pair("pp_degree", &degrees.pipeline),
+          std::pair("tp_degree", &degrees.tensor)}) {
+      SS_ASSIGN_OR_RETURN(const PickleValue number, value->Get(key));
+      SS_ASSIGN_OR_RETURN(*degree, number.AsInt());
+      if (*degree < 1) return number.Wrong("a number of ranks");
     }
-    return tensors;
+    return absl::OkStatus();
   }
 
   absl::Status ReadShapes() {
@@ -176,6 +181,28 @@ absl::StatusOr<DeepSpeedModel> ReadDeepSpeedModel(const OpenedTorch& source) {
   return ModelReader(source).Read();
 }
 
+absl::StatusOr<std::vector<NamedTensor>> ReadNamedTensors(
+    const OpenedTorch& source, const PickleValue& mapping,
+    absl::string_view what, std::vector<std::string>& left_out) {
+  SS_ASSIGN_OR_RETURN(const auto entries, mapping.AsEntries());
+  std::vector<NamedTensor> tensors;
+  tensors.reserve(entries.size());
+  for (const auto& [key, value] : entries) {
+    NamedTensor named;
+    SS_ASSIGN_OR_RETURN(const absl::string_view name, key.AsString());
+    named.name = std::string(name);
+    if (!TorchFile::IsTensor(value)) {
+      if (!value.IsNone()) {
+        left_out.push_back(absl::StrCat(what, ".", named.name));
+      }
+      continue;
+    }
+    SS_ASSIGN_OR_RETURN(named.tensor, source.torch.Tensor(value));
+    tensors.push_back(std::move(named));
+  }
+  return tensors;
+}
+
 std::map<std::string, std::string> AliasesOf(const DeepSpeedModel& model) {
   std::map<std::string, std::string> aliases = model.shared;
   std::map<std::tuple<std::string, int64_t, ckpt::Shape, ckpt::Shape>,
@@ -196,9 +223,10 @@ std::map<std::string, std::string> AliasesOf(const DeepSpeedModel& model) {
 absl::Status AddUntrained(const DeepSpeedModel& model,
                           const absl::flat_hash_set<std::string>& trained,
                           int64_t file, DeepSpeedContents& contents) {
-  const std::map<std::string, std::string> aliases = AliasesOf(model);
+  std::map<std::string, std::string> aliases = AliasesOf(model);
   absl::flat_hash_set<std::string> known = trained;
   for (const auto& [alias, source] : aliases) known.insert(alias);
+  contents.aliases.merge(aliases);
   for (const auto* tensors : {&model.module, &model.frozen_fragments}) {
     for (const NamedTensor& named : *tensors) {
       if (!known.insert(named.name).second) continue;
@@ -226,7 +254,8 @@ absl::StatusOr<ForeignCheckpoint> Finish(const std::string& path,
     result.left_out.push_back(absl::StrCat(entry, " of the model's file"));
   }
   json shared = json::object();
-  for (const auto& [alias, source] : AliasesOf(model)) {
+  contents.aliases.merge(AliasesOf(model));
+  for (const auto& [alias, source] : contents.aliases) {
     shared[alias] = source;
     result.left_out.push_back(absl::StrCat(alias, ", which is ", source));
   }
@@ -244,6 +273,10 @@ absl::StatusOr<ForeignCheckpoint> Finish(const std::string& path,
                       GenericFiles(path, contents.tensors.tensors(),
                                    model.global_steps, StateText(state), "{}"));
   result.checks = contents.tensors.tensors().checks;
+  // Once it is known that no two fragments overlap.
+  SS_ASSIGN_OR_RETURN(result.replicas, contents.tensors.Replicas());
+  result.replicas.insert(result.replicas.end(), contents.replicas.begin(),
+                         contents.replicas.end());
   return result;
 }
 

@@ -17,7 +17,8 @@
 #include "absl/strings/string_view.h"
 #include "reshard/formats/deepspeed_files.h"
 #include "reshard/formats/foreign_checkpoint.h"
-#include "reshard/formats/generic_tensors.h"
+#include "reshard/formats/pickle_value.h"
+#include "reshard/formats/sharded_tensors.h"
 
 namespace shardshift::reshard {
 
@@ -32,8 +33,18 @@ struct NamedTensor {
   TorchTensor tensor;
 };
 
+// checkpoint_parallel_dimensions.
+struct DeepSpeedDegrees {
+  int64_t pipeline = 1;
+  int64_t tensor = 1;
+
+  friend bool operator==(const DeepSpeedDegrees&,
+                         const DeepSpeedDegrees&) = default;
+};
+
 struct DeepSpeedModel {
   std::string path;
+  std::optional<DeepSpeedDegrees> degrees;  // newer versions tell
   // Of what the optimizer has, by group or ZeRO-3's sub-group, in flat order;
   // nullopt without ZeRO.
   std::optional<std::vector<std::vector<ShapedName>>> param_shapes;
@@ -50,20 +61,28 @@ struct DeepSpeedModel {
 // Errors: DataLoss naming the file and the entry that is missing or wrong.
 absl::StatusOr<DeepSpeedModel> ReadDeepSpeedModel(const OpenedTorch& source);
 
+// The tensors of a mapping of names, in its order; `left_out` gets what is none
+// and not None either, as "WHAT.name". Errors: DataLoss, without the path.
+absl::StatusOr<std::vector<NamedTensor>> ReadNamedTensors(
+    const OpenedTorch& source, const PickleValue& mapping,
+    absl::string_view what, std::vector<std::string>& left_out);
+
 // Names of the module that stand for another: as the file tells, and those that
 // are the same view of a storage as an earlier one.
 std::map<std::string, std::string> AliasesOf(const DeepSpeedModel& model);
 
 // What a reader of DeepSpeed gathers.
 struct DeepSpeedContents {
-  GenericTensors tensors;
+  ShardedTensors tensors;
+  std::vector<ReplicaCheck> replicas;  // but for those of the tensors
   nlohmann::json generic = nlohmann::json::object();  // of the state
+  std::map<std::string, std::string> aliases;         // left out for a source
   std::vector<std::string> notes;
   std::vector<std::string> left_out;
 };
 
 // Adds as `weight` what of the module and of the whole frozen parameters is
-// neither in `trained` nor an alias. `file` is the model's.
+// neither in `trained` nor an alias; these it keeps. `file` is the model's.
 absl::Status AddUntrained(const DeepSpeedModel& model,
                           const absl::flat_hash_set<std::string>& trained,
                           int64_t file, DeepSpeedContents& contents);

@@ -44,10 +44,17 @@ class UniversalReader {
       if (is_folder) SS_RETURN_IF_ERROR(ReadFolder(name));
     }
     SS_RETURN_IF_ERROR(CheckAllThere());
-    if (files_.sharded) {
+    if (folder_.ranks.front().sharded) {
       // The converter makes no folders of what ZeRO-3 does not train.
-      SS_RETURN_IF_ERROR(
-          AddUntrainedSharded(files_, WithoutSeen(), model_file_, contents_));
+      const DeepSpeedModel model = WithoutSeen();
+      if (folder_.ranks.size() > 1 && !model.frozen.empty()) {
+        return absl::UnimplementedError(
+            absl::StrCat(directory_, " has shards of the frozen parameter ",
+                         model.frozen.front().name,
+                         " of tensor-parallel ranks, which cannot be read"));
+      }
+      SS_RETURN_IF_ERROR(AddUntrainedSharded(folder_.ranks.front(), model,
+                                             model_file_, contents_));
     } else {
       contents_.left_out.emplace_back(
           "weights of the model, which are the rounded masters");
@@ -64,12 +71,12 @@ class UniversalReader {
   };
 
   absl::Status ReadModels() {
-    SS_ASSIGN_OR_RETURN(files_, ListModelFiles(directory_));
+    SS_ASSIGN_OR_RETURN(folder_, ListDeepSpeedFiles(directory_));
     // Each of ZeRO-3's has all names, those of model-parallel ranks their own.
-    const size_t count = files_.sharded ? 1 : files_.models.size();
-    for (size_t i = 0; i < count; ++i) {
+    for (size_t i = 0; i < folder_.ranks.size(); ++i) {
+      const DeepSpeedFiles& files = folder_.ranks[i];
       SS_ASSIGN_OR_RETURN(const OpenedTorch source,
-                          OpenTorch(files_.models[i]));
+                          OpenTorch(files.models.front()));
       SS_ASSIGN_OR_RETURN(DeepSpeedModel model, ReadDeepSpeedModel(source));
       if (!model.param_shapes.has_value()) {
         return absl::DataLossError(absl::StrCat(
@@ -78,7 +85,7 @@ class UniversalReader {
       AddShapes(*model.param_shapes);
       if (i == 0) {
         model_ = std::move(model);
-        if (files_.sharded) {
+        if (files.sharded) {
           model_file_ =
               contents_.tensors.AddFile(source.torch.path(), source.num_bytes);
         }
@@ -157,7 +164,7 @@ class UniversalReader {
           "has a flat tensor, and no param_shapes tells the shape of ", name));
     }
     // Those of several model-parallel ranks are parts.
-    const bool is_whole = files_.sharded || files_.models.size() == 1;
+    const bool is_whole = folder_.ranks.size() == 1;
     if (is_trained && (is_flat || is_whole)) {
       const ckpt::Shape& shape = trained->second.shape;
       const ckpt::Shape expected =
@@ -244,7 +251,7 @@ class UniversalReader {
 
   const std::string directory_;
   const std::string zero_;
-  DeepSpeedFiles files_;
+  DeepSpeedFolder folder_;
   DeepSpeedModel model_;  // of the first file
   int64_t model_file_ = 0;
   DeepSpeedContents contents_;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
+#include "reshard/formats/dense_parts.h"
 
 namespace shardshift::reshard {
 namespace {
@@ -32,33 +33,21 @@ class ChunkAdder {
       box.start[d] += common->start[leading + d] - stored.start[leading + d];
       box.extent[d] = common->extent[leading + d];
     }
-    return AddRuns(*common, box);
-  }
-
- private:
-  // Boxes that are no run of the chunk's image go row by row.
-  absl::Status AddRuns(const ckpt::Box& stored, const ckpt::Box& logical) {
-    const auto [first, last] = ckpt::RowMajorBounds(chunk_.box, stored);
-    if (last - first + 1 == ckpt::NumElements(stored)) {
-      return builder_.Add(
-          tensor_, logical,
-          {chunk_.file, chunk_.offset_bytes + first * item_size_, 0});
-    }
-    size_t dim = 0;
-    while (stored.extent[dim] == 1) ++dim;
-    const size_t leading = stored.extent.size() - logical.extent.size();
-    for (int64_t i = 0; i < stored.extent[dim]; ++i) {
-      ckpt::Box row = stored;
-      ckpt::Box logical_row = logical;
-      row.start[dim] += i;
-      row.extent[dim] = 1;
-      logical_row.start[dim - leading] += i;
-      logical_row.extent[dim - leading] = 1;
-      SS_RETURN_IF_ERROR(AddRuns(row, logical_row));
+    for (const DensePart& part : DenseParts(chunk_.box, *common)) {
+      ckpt::Box run = box;
+      for (size_t d = 0; d < run.extent.size(); ++d) {
+        run.start[d] +=
+            part.box.start[leading + d] - common->start[leading + d];
+        run.extent[d] = part.box.extent[leading + d];
+      }
+      SS_RETURN_IF_ERROR(builder_.Add(
+          tensor_, std::move(run),
+          {chunk_.file, chunk_.offset_bytes + part.offset * item_size_, 0}));
     }
     return absl::OkStatus();
   }
 
+ private:
   const SourceChunk& chunk_;
   const int64_t item_size_;
   const ckpt::Tensor tensor_;

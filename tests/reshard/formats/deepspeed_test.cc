@@ -315,9 +315,8 @@ TEST_F(MadeDeepSpeedTest, OtherParallelism) {
                 StatusIs(absl::StatusCode::kUnimplemented, HasSubstr(what)));
     std::filesystem::remove(Path(absl::StrCat("tag/", file)));
   };
-  refuses("layer_00-model_states.pt", "pipeline");
-  refuses("layer_00-model_00-model_states.pt", "pipeline");
-  refuses("mp_rank_01_model_states.pt", "AutoTP");
+  refuses("layer_00-model_states.pt", "both files of ZeRO-3 and of a pipeline");
+  refuses("layer_00-model_00-part_01-model_states.pt", "other ranks");
   refuses("layer_1_expert_0_mp_rank_00_model_states.pt", "experts");
   EXPECT_OK(OpenGeneric(Path("tag")));
 }

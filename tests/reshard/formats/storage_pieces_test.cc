@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "ckpt/core/box.h"
 #include "ckpt/core/coding.h"
 #include "ckpt/core/dtype.h"
@@ -66,7 +67,8 @@ TEST(StoragePieces, CrcOfAStorageCountsTheZerosBetween) {
     for (const int64_t gap : {0, 8}) {
       for (const int64_t end : {0, 1, 66}) {
         EXPECT_EQ(crc_of(begin, gap, end),
-                  CrcOf(zero(begin) + first + zero(gap) + second + zero(end)));
+                  CrcOf(absl::StrCat(zero(begin), first, zero(gap), second,
+                                     zero(end))));
       }
     }
   }
