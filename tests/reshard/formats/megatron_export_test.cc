@@ -40,7 +40,7 @@ class MegatronExportTest : public ::testing::TestWithParam<Format> {
 
   absl::StatusOr<ReshardReport> Export(const std::string& from,
                                        const std::string& to,
-                                       ExportChoice choice) const {
+                                       const ExportChoice& choice) const {
     SS_ASSIGN_OR_RETURN(const OpenedSource source, Open(from));
     SS_ASSIGN_OR_RETURN(const ExportPlan plan,
                         PlanExport(source, GetParam(), choice));
