@@ -24,7 +24,7 @@ constexpr std::array<FormatInfo, 7> kFormats = {{
     {Format::kDcp, "dcp", "PyTorch distributed checkpoint", false, true, false,
      true},
     {Format::kTorchDist, "torch_dist", "Megatron-Core distributed checkpoint",
-     true, true, false, false},
+     true, true, true, false},
     {Format::kMegatron, "megatron", "Megatron legacy files, mp_rank_*", true,
      false, true, false},
     {Format::kDeepSpeed, "deepspeed", "DeepSpeed ZeRO", false, true, false,

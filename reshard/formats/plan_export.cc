@@ -12,6 +12,7 @@
 #include "reshard/formats/hf_export.h"
 #include "reshard/formats/megatron_legacy_export.h"
 #include "reshard/formats/safetensors_files.h"
+#include "reshard/formats/torch_dist_export.h"
 
 namespace shardshift::reshard {
 namespace {
@@ -58,6 +59,9 @@ absl::StatusOr<ExportPlan> PlanExport(const OpenedSource& source, Format to,
   }
   if (to == Format::kMegatron) {
     return PlanMegatronLegacyExport(*source.reader, choice);
+  }
+  if (to == Format::kTorchDist) {
+    return PlanTorchDistExport(*source.reader, choice);
   }
   if (to == Format::kDcp) return PlanDcpExport(*source.reader, choice);
   return choice.generic ? PlanGeneric(*source.reader, choice)

@@ -40,7 +40,7 @@ class MegatronExportTest : public ::testing::TestWithParam<Format> {
 
   absl::StatusOr<ReshardReport> Export(const std::string& from,
                                        const std::string& to,
-                                       ExportChoice choice) const {
+                                       const ExportChoice& choice) const {
     SS_ASSIGN_OR_RETURN(const OpenedSource source, Open(from));
     SS_ASSIGN_OR_RETURN(const ExportPlan plan,
                         PlanExport(source, GetParam(), choice));
@@ -62,7 +62,8 @@ class MegatronExportTest : public ::testing::TestWithParam<Format> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Formats, MegatronExportTest,
-                         ::testing::Values(Format::kMegatron),
+                         ::testing::Values(Format::kMegatron,
+                                           Format::kTorchDist),
                          [](const auto& param_info) {
                            return std::string(InfoOf(param_info.param).name);
                          });
