@@ -271,9 +271,15 @@ absl::StatusOr<std::unique_ptr<Reader>> Reader::Open(
   return reader;
 }
 
-std::string Reader::PathOf(int64_t part) const {
-  if (table_.is_foreign) return foreign_paths_[part];
-  return JoinPath(directory_, PartFileName(part));
+absl::StatusOr<File> Reader::OpenFile(int64_t part) const {
+  if (!table_.is_foreign) {
+    return OpenListed(JoinPath(directory_, PartFileName(part)));
+  }
+  const auto contents = foreign_contents_.find(part);
+  if (contents == foreign_contents_.end()) {
+    return OpenListed(foreign_paths_[part]);
+  }
+  return File::InMemory(foreign_paths_[part], *contents->second);
 }
 
 absl::StatusOr<int64_t> Reader::FindTensor(absl::string_view name,
@@ -307,7 +313,7 @@ absl::StatusOr<std::shared_ptr<const File>> Reader::PartFile(
     // Somebody may still use what was let go.
     entry = lent_files_[part].lock();
     if (entry == nullptr) {
-      absl::StatusOr<File> file = OpenListed(PathOf(part));
+      absl::StatusOr<File> file = OpenFile(part);
       if (!file.ok()) {
         files_.erase(part);
         return file.status();
