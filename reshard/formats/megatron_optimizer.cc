@@ -64,9 +64,8 @@ class StateAdder {
   const OptimizerSource& source() const { return source_; }
   // Whether no other rank is the one to tell of it.
   bool IsMine(const ModuleParameter& parameter) const {
-    const bool is_replica = parameter.parameter->split == Split::kReplicated &&
-                            !source_.is_first_tensor_rank;
-    return !is_replica && (source_.is_first_expert_rank || parameter.is_expert);
+    return IsTold(parameter, source_.is_first_tensor_rank,
+                  source_.is_first_expert_rank);
   }
 
  private:
@@ -171,13 +170,9 @@ class DistributedState {
       if (!adder_.IsMine(*parameters[i])) continue;
       const Parameter& parameter = *parameters[i]->parameter;
       if (parameter.is_copy) continue;
-      // The padding of all buckets before its own is left out.
-      int64_t begin = flat.parameters[i].begin;
-      const int64_t bucket = BucketOf(flat, static_cast<int64_t>(i));
-      for (int64_t b = 0; b < bucket; ++b) {
-        begin -= flat.buckets[b].range.size() - flat.buckets[b].unpadded;
-      }
-      SS_RETURN_IF_ERROR(adder_.AddFlat(parameter, begin, source, role));
+      SS_RETURN_IF_ERROR(
+          adder_.AddFlat(parameter, CompactBegin(flat, static_cast<int64_t>(i)),
+                         source, role));
     }
     return absl::OkStatus();
   }

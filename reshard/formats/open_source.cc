@@ -24,6 +24,20 @@ absl::StatusOr<Format> FormatOf(const std::string& path,
   return options.from.value_or(found.value_or(Format::kNative));
 }
 
+// A flag for sources of another kind must not seem to have done something.
+absl::Status CheckRepair(const std::string& path, Format format,
+                         const ForeignOptions& options) {
+  if (!options.repair_shifted ||
+      (format == Format::kTorchDist && !options.generic)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--repair-shifted is for optimizer state of Megatron's torch_dist "
+      "checkpoints, read as a model; ",
+      path, " is read as ", InfoOf(format).what,
+      options.generic ? " of any tensors (--generic)" : ""));
+}
+
 absl::StatusOr<OpenedSource> OpenNative(const std::string& path,
                                         const OpenOptions& options) {
   SS_ASSIGN_OR_RETURN(ckpt::ResolvedCheckpoint found,
@@ -73,6 +87,7 @@ absl::StatusOr<OpenedSource> OpenForeign(const std::string& path, Format format,
   source.format = format;
   source.notes = std::move(foreign.notes);
   source.left_out = std::move(foreign.left_out);
+  source.lost = std::move(foreign.lost);
   std::unique_ptr<ckpt::Reader> reader =
       ckpt::Reader::OpenForeign(std::move(foreign.files));
   if (options.verify) {
@@ -81,7 +96,9 @@ absl::StatusOr<OpenedSource> OpenForeign(const std::string& path, Format format,
     if (foreign.weights.has_value()) {
       const std::unique_ptr<ckpt::Reader> weights =
           ckpt::Reader::OpenForeign(*std::move(foreign.weights));
-      SS_RETURN_IF_ERROR(CheckAllMasters(*reader, *weights));
+      SS_RETURN_IF_ERROR(
+          Annotate(CheckAllMasters(*reader, *weights),
+                   source.lost.empty() ? "" : "after --repair-shifted"));
     }
   }
   if (options.fingerprints) SS_RETURN_IF_ERROR(reader->TakeFingerprints());
@@ -94,6 +111,7 @@ absl::StatusOr<OpenedSource> OpenForeign(const std::string& path, Format format,
 absl::StatusOr<OpenedSource> OpenSource(const std::string& path,
                                         const OpenOptions& options) {
   SS_ASSIGN_OR_RETURN(const Format format, FormatOf(path, options));
+  SS_RETURN_IF_ERROR(CheckRepair(path, format, options.foreign));
   if (format == Format::kNative) return OpenNative(path, options);
   return OpenForeign(path, format, options);
 }
