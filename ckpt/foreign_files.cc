@@ -68,6 +68,14 @@ int64_t ForeignFilesBuilder::AddFile(std::string path, int64_t num_bytes) {
   return number;
 }
 
+int64_t ForeignFilesBuilder::AddContents(std::string name,
+                                         std::vector<std::byte> bytes) {
+  const int64_t number = AddFile(std::move(name), std::ssize(bytes));
+  contents_[number] =
+      std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+  return number;
+}
+
 absl::Status ForeignFilesBuilder::Add(const Tensor& tensor, Box box,
                                       const ForeignPlace& place) {
   // Before memory is taken for what it claims.
@@ -84,6 +92,7 @@ absl::StatusOr<ForeignFiles> ForeignFilesBuilder::Build(int64_t step,
   ForeignFiles result;
   result.source = source_;
   result.files = std::move(files_);
+  result.contents = std::move(contents_);
   result.table = builder_.Build().first;
   result.table.is_foreign = true;
   result.table.step = step;

@@ -5,7 +5,10 @@
 #ifndef SHARDSHIFT_CKPT_FOREIGN_FILES_H_
 #define SHARDSHIFT_CKPT_FOREIGN_FILES_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,6 +25,9 @@ struct ForeignFiles {
   // As an index has it; parts[i].number is i, and the file is files[i].
   Table table;
   std::vector<std::string> files;  // paths
+  // What is in those that lie in memory alone, by number; their paths name them
+  // in messages.
+  std::map<int64_t, std::shared_ptr<const std::vector<std::byte>>> contents;
 };
 
 // Where the first element of a box lies.
@@ -45,6 +51,10 @@ class ForeignFilesBuilder {
   // Gives its number.
   int64_t AddFile(std::string path, int64_t num_bytes);
 
+  // The same for a few values that lie in no file: one in memory, called `name`
+  // in messages.
+  int64_t AddContents(std::string name, std::vector<std::byte> bytes);
+
   // Boxes of a tensor may come in any order; each has an element, but for the
   // one of an empty tensor.
   // Errors: DataLoss for a place outside the file; InvalidArgument for columns
@@ -64,6 +74,7 @@ class ForeignFilesBuilder {
 
   const std::string source_;
   std::vector<std::string> files_;
+  std::map<int64_t, std::shared_ptr<const std::vector<std::byte>>> contents_;
   std::vector<Part> parts_;
   TableBuilder builder_;
 };

@@ -18,6 +18,7 @@ std::unique_ptr<Reader> Reader::OpenForeign(ForeignFiles files) {
   std::unique_ptr<Reader> reader(
       new Reader(std::move(files.source), std::move(files.table), total_bytes));
   reader->foreign_paths_ = std::move(files.files);
+  reader->foreign_contents_ = std::move(files.contents);
   return reader;
 }
 

@@ -283,6 +283,12 @@ std::string Reader::PathOf(int64_t part) const {
   return JoinPath(directory_, PartFileName(part));
 }
 
+absl::StatusOr<File> Reader::OpenFile(int64_t part) const {
+  const auto contents = foreign_contents_.find(part);
+  if (contents == foreign_contents_.end()) return OpenListed(PathOf(part));
+  return File::InMemory(PathOf(part), *contents->second);
+}
+
 absl::StatusOr<int64_t> Reader::FindTensor(absl::string_view name,
                                            absl::string_view role) const {
   const auto key = std::tie(name, role);
@@ -314,7 +320,7 @@ absl::StatusOr<std::shared_ptr<const File>> Reader::PartFile(
     // Somebody may still use what was let go.
     entry = lent_files_[part].lock();
     if (entry == nullptr) {
-      absl::StatusOr<File> file = OpenListed(PathOf(part));
+      absl::StatusOr<File> file = OpenFile(part);
       if (!file.ok()) {
         files_.erase(part);
         return file.status();

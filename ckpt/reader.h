@@ -126,11 +126,16 @@ class Reader {
   absl::Status ReadUses(std::span<const BlockUse> uses,
                         std::span<const FragmentRead> reads) const;
 
+  absl::StatusOr<File> OpenFile(int64_t part) const;
+
   std::optional<File> lock_;
   std::string directory_;
   Table table_;
-  std::vector<std::string> foreign_paths_;  // by part, if they are not ours
-  std::vector<int64_t> first_fragment_;     // by tensor, and one past the last
+  // By part, if they are not ours, as ForeignFiles has them.
+  std::vector<std::string> foreign_paths_;
+  std::map<int64_t, std::shared_ptr<const std::vector<std::byte>>>
+      foreign_contents_;
+  std::vector<int64_t> first_fragment_;  // by tensor, and one past the last
   int64_t total_bytes_ = 0;
   bool has_parts_ = true;
   std::unique_ptr<RangeCrcs> crcs_ = std::make_unique<RangeCrcs>();

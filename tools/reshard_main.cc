@@ -52,6 +52,7 @@ struct ReshardFlags {
   std::string to = "native";
   bool generic = false;
   std::optional<int64_t> vocab_size;
+  bool repair_shifted = false;
   std::optional<std::string> max_shard_size;
   LayoutFlags layout;
   reshard::CopyChoice choice;
@@ -182,7 +183,8 @@ absl::StatusOr<reshard::OpenOptions> OpenOptionsOf(const ReshardFlags& flags) {
   reshard::OpenOptions options;
   options.foreign = {.generic = flags.generic,
                      .weights_only = flags.choice.weights_only,
-                     .vocab_size = flags.vocab_size};
+                     .vocab_size = flags.vocab_size,
+                     .repair_shifted = flags.repair_shifted};
   if (flags.dry_run) options.parts = ckpt::PartFiles::kAllOrNone;
   if (flags.from.empty()) return options;
   absl::StatusOr<reshard::Format> from = reshard::ParseFormat(flags.from);
@@ -219,6 +221,11 @@ absl::Status CheckFlags(const ReshardFlags& flags, reshard::Format to,
           absl::StrCat("--dry-run and --codec are for --to native, not ",
                        "--to ", flags.to));
     }
+  }
+  if (flags.repair_shifted && flags.choice.weights_only) {
+    return refuse(
+        "--repair-shifted is for optimizer state, which --weights-only leaves "
+        "behind");
   }
   reshard::Layout data_only;
   data_only.data = layout.data;
@@ -307,6 +314,9 @@ int main(int argc, char** argv) {
                   "tokens of the vocabulary, where SRC holds it padded alone")
       ->transform(shardshift::IntIn(1, int64_t{1} << 31))
       ->type_name("N");
+  app->add_flag("--repair-shifted", flags.repair_shifted,
+                "put back optimizer state that Megatron-Core 0.15 to 0.19 has "
+                "shifted; what its files lack of it is filled in, and named");
   app->add_option("--max-shard-size", flags.max_shard_size,
                   "with --to safetensors: of a file, e.g. 5GB (50GB)")
       ->type_name("SIZE");

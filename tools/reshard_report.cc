@@ -39,6 +39,20 @@ std::vector<std::string> LeftOut(const reshard::ReshardReport& report,
   return left_out;
 }
 
+nlohmann::json JsonOf(const std::vector<reshard::LostFromTensor>& all) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const reshard::LostFromTensor& lost : all) {
+    nlohmann::json boxes = nlohmann::json::array();
+    for (const ckpt::Box& box : lost.boxes) boxes.push_back(ToString(box));
+    json.push_back({{"tensor", lost.tensor},
+                    {"elements", lost.count},
+                    {"of", lost.of},
+                    {"boxes", std::move(boxes)},
+                    {"more_boxes", lost.more_boxes}});
+  }
+  return json;
+}
+
 }  // namespace
 
 std::string ReportText(const FinishedReshard& finished) {
@@ -70,6 +84,7 @@ nlohmann::json ReportJson(const FinishedReshard& finished) {
           {"from", JsonOf(source.format, report.from)},
           {"to", JsonOf(to, report.to)},
           {"left_out", LeftOut(report, source)},
+          {"lost", JsonOf(source.lost)},
           {"tensors", report.tensors},
           {"bytes", report.payload_bytes},
           {"parts", report.parts},

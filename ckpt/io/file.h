@@ -52,6 +52,10 @@ class File {
                                      PageCache cache = PageCache::kUse);
   // Only to be synced.
   static absl::StatusOr<File> OpenDirectory(const std::string& path);
+  // One that lies in memory alone, and is gone with the File; `path` names it
+  // in messages.
+  static absl::StatusOr<File> InMemory(std::string path,
+                                       std::span<const std::byte> bytes);
 
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;

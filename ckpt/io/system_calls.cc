@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -53,6 +54,10 @@ int64_t SystemCalls::DirectMemoryAlignment(int fd) {
 
 int SystemCalls::FAllocate(int fd, int64_t num_bytes) {
   return ::fallocate(fd, 0, 0, num_bytes);
+}
+
+int SystemCalls::MemoryFile() {
+  return ::memfd_create("shardshift", MFD_CLOEXEC);
 }
 
 int SystemCalls::Stat(const std::string& path, struct stat* info) {

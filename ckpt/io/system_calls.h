@@ -38,6 +38,8 @@ class SystemCalls {
   virtual int64_t DirectMemoryAlignment(int fd);
   // Of the file system, not of the C library's emulation.
   virtual int FAllocate(int fd, int64_t num_bytes);
+  // memfd_create: an empty file without a name.
+  virtual int MemoryFile();
 
   virtual int Stat(const std::string& path, struct stat* info);
   virtual int LStat(const std::string& path, struct stat* info);

@@ -109,7 +109,7 @@ class LayerReader {
     std::string own = absl::StrCat(layer.number, ".");
     const auto next = names_.lower_bound(own);
     if (next != names_.end() && next->compare(0, own.size(), own) == 0) {
-      return std::move(own);
+      return own;
     }
     Shapes shapes;
     for (const NamedTensor& named : shard.module) {
@@ -127,7 +127,7 @@ class LayerReader {
       keys.push_back(key);
       has_more = has_more || tied.size() != shapes.size();
     }
-    if (keys.empty()) return std::move(own);
+    if (keys.empty()) return own;
     if (keys.size() == 1) {
       contents_.notes.push_back(absl::StrCat(
           "layer ", layer.number, " is taken to be ", kTied, keys.front()));

@@ -14,7 +14,7 @@ namespace {
 constexpr char kInfo[] = "universal_checkpoint_info";
 // From which on the widths of sections are told.
 constexpr double kVersionWithWidths = 0.4;
-constexpr size_t kMaxSections = 1024;
+constexpr int64_t kMaxSections = 1024;
 
 // The entry if it is there and no None.
 absl::StatusOr<std::optional<PickleValue>> Present(const PickleValue& of,
@@ -228,7 +228,8 @@ absl::StatusOr<DeepSpeedRules::Sections> DeepSpeedRules::ReadSection(
     }
     sections.shape.push_back(size);
   }
-  if (sections.sizes.size() > kMaxSections || sections.count > kMaxSections) {
+  if (std::ssize(sections.sizes) > kMaxSections ||
+      sections.count > kMaxSections) {
     return absl::UnimplementedError(absl::StrCat(
         shape.Where(), " has more than ", kMaxSections, " sub-parameters"));
   }

@@ -37,8 +37,12 @@ int64_t CompactElements(const FlatBuffer& flat);
 // Which bucket a parameter of the buffer lies in.
 int64_t BucketOf(const FlatBuffer& flat, int64_t parameter);
 
+// Where a parameter begins if the padding at the ends of buckets is left out.
+int64_t CompactBegin(const FlatBuffer& flat, int64_t parameter);
+
 // Adds the pieces of a parameter that begins at element `begin` of a tensor of
-// one dim, whose chunks ascend. Errors: as ForeignFilesBuilder::Add.
+// one dim, whose chunks ascend; what none of them has is not added. Errors: as
+// ForeignFilesBuilder::Add.
 absl::Status AddFlatParameter(const Parameter& parameter, int64_t begin,
                               const SourceTensor& flat, const std::string& role,
                               const std::vector<LogicalTensor>& tensors,

@@ -136,6 +136,13 @@ absl::StatusOr<Module> ReadModule(
   return result;
 }
 
+bool IsTold(const ModuleParameter& parameter, bool is_first_tensor_rank,
+            bool is_first_expert_rank) {
+  const bool is_replica =
+      parameter.parameter->split == Split::kReplicated && !is_first_tensor_rank;
+  return !is_replica && (is_first_expert_rank || parameter.is_expert);
+}
+
 Module ModuleInOrder(const std::vector<Parameter>& parameters,
                      const LayerStyle& style) {
   std::vector<const Parameter*> all;

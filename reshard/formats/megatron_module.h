@@ -36,6 +36,12 @@ absl::StatusOr<Module> ReadModule(
     const TorchFile& file, const PickleValue& module,
     const std::vector<const Parameter*>& parameters);
 
+// Whether a model-parallel rank is the one to tell of a parameter: what is
+// replicated is the same on the other tensor-parallel ranks, and so is on the
+// other expert ranks what is of no expert.
+bool IsTold(const ModuleParameter& parameter, bool is_first_tensor_rank,
+            bool is_first_expert_rank);
+
 // The parameters as a module without a file has them, in the order in which
 // Megatron registers them: of its own implementation of the layer the norm of
 // the attention comes first, of Transformer Engine's it is part of the

@@ -65,9 +65,8 @@ class StateAdder {
   const OptimizerSource& source() const { return source_; }
   // Whether no other rank is the one to tell of it.
   bool IsMine(const ModuleParameter& parameter) const {
-    const bool is_replica = parameter.parameter->split == Split::kReplicated &&
-                            !source_.is_first_tensor_rank;
-    return !is_replica && (source_.is_first_expert_rank || parameter.is_expert);
+    return IsTold(parameter, source_.is_first_tensor_rank,
+                  source_.is_first_expert_rank);
   }
 
  private:
@@ -169,8 +168,9 @@ class DistributedState {
       if (!adder_.IsMine(*parameters[i])) continue;
       const Parameter& parameter = *parameters[i]->parameter;
       if (parameter.is_copy) continue;
-      const int64_t begin = CompactBegin(flat, static_cast<int64_t>(i));
-      SS_RETURN_IF_ERROR(adder_.AddFlat(parameter, begin, source, role));
+      SS_RETURN_IF_ERROR(
+          adder_.AddFlat(parameter, CompactBegin(flat, static_cast<int64_t>(i)),
+                         source, role));
     }
     return absl::OkStatus();
   }

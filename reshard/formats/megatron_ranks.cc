@@ -31,6 +31,34 @@ int64_t WriterOf(const Layout& layout, const ModelRank& rank) {
                                           .pipeline = rank.pipeline});
 }
 
+Module ModuleOf(const MegatronArgs& args,
+                const std::vector<Parameter>& parameters) {
+  return ModuleInOrder(parameters, LayerStyleOf(args.arguments));
+}
+
+absl::Status ForEachBuffer(
+    const MegatronArgs& args, const ModelMap& map,
+    absl::FunctionRef<absl::Status(const RankBuffer& buffer)> visit) {
+  for (const BufferPlace& place : map.Places()) {
+    const LocalBuffer made = map.MakeBuffer(place);
+    if (made.parameters.empty()) continue;
+    const Module module = ModuleOf(args, made.parameters);
+    RankBuffer buffer = {.rank = {.tensor = place.tensor,
+                                  .pipeline = place.stage,
+                                  .expert = place.expert},
+                         .place = {.is_first_stage = place.stage == 0,
+                                   .chunk = place.chunk,
+                                   .experts = place.experts},
+                         .parameters = {}};
+    buffer.parameters.reserve(module.parameters.size());
+    for (const ModuleParameter& parameter : module.parameters) {
+      buffer.parameters.push_back(&parameter);
+    }
+    SS_RETURN_IF_ERROR(visit(buffer));
+  }
+  return absl::OkStatus();
+}
+
 std::vector<std::vector<Parameter>> ParametersOfRank(const ModelMap& map,
                                                      const ModelRank& rank) {
   std::vector<std::vector<Parameter>> chunks;

@@ -8,12 +8,16 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ckpt/foreign_files.h"
+#include "reshard/formats/flat_buckets.h"
 #include "reshard/formats/foreign_checkpoint.h"
 #include "reshard/formats/format.h"
 #include "reshard/formats/megatron_args.h"
 #include "reshard/formats/megatron_common.h"
+#include "reshard/formats/megatron_module.h"
 #include "reshard/formats/megatron_steps.h"
 #include "reshard/layout/model_map.h"
 #include "reshard/layout/parameters.h"
@@ -34,6 +38,23 @@ std::string LegacyFolderName(const Layout& layout, const ModelRank& rank);
 
 // The first of the ranks that hold this part of the model.
 int64_t WriterOf(const Layout& layout, const ModelRank& rank);
+// Of one chunk, in the order in which the run that has these arguments
+// registers them.
+Module ModuleOf(const MegatronArgs& args,
+                const std::vector<Parameter>& parameters);
+
+// A flat buffer of a model-parallel rank.
+struct RankBuffer {
+  ModelRank rank;
+  FlatPlace place;
+  std::vector<const ModuleParameter*> parameters;  // as registered
+};
+
+// Visits the buffers of all ranks; what is of no expert once for all expert
+// ranks, if experts are kept apart. Stops at an error, and gives it.
+absl::Status ForEachBuffer(
+    const MegatronArgs& args, const ModelMap& map,
+    absl::FunctionRef<absl::Status(const RankBuffer& buffer)> visit);
 
 // By chunk: the dense parameters, then those of the rank's experts.
 std::vector<std::vector<Parameter>> ParametersOfRank(const ModelMap& map,

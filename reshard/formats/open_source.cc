@@ -25,6 +25,20 @@ absl::StatusOr<Format> FormatOf(const std::string& path,
   return options.from.value_or(found.value_or(Format::kNative));
 }
 
+// A flag for sources of another kind must not seem to have done something.
+absl::Status CheckRepair(const std::string& path, Format format,
+                         const ForeignOptions& options) {
+  if (!options.repair_shifted ||
+      (format == Format::kTorchDist && !options.generic)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--repair-shifted is for optimizer state of Megatron's torch_dist "
+      "checkpoints, read as a model; ",
+      path, " is read as ", InfoOf(format).what,
+      options.generic ? " of any tensors (--generic)" : ""));
+}
+
 absl::StatusOr<OpenedSource> OpenNative(const std::string& path,
                                         const OpenOptions& options) {
   SS_ASSIGN_OR_RETURN(ckpt::ResolvedCheckpoint found,
@@ -74,6 +88,7 @@ absl::StatusOr<OpenedSource> OpenForeign(const std::string& path, Format format,
   source.format = format;
   source.notes = std::move(foreign.notes);
   source.left_out = std::move(foreign.left_out);
+  source.lost = std::move(foreign.lost);
   std::unique_ptr<ckpt::Reader> reader =
       ckpt::Reader::OpenForeign(std::move(foreign.files));
   source.checks = std::make_shared<SourceChecks>();
@@ -127,7 +142,8 @@ absl::Status VerifySource(const OpenedSource& source,
     SS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                         WeightsToCheck(weights, copied));
     SS_RETURN_IF_ERROR(
-        CheckMasters(*source.reader, weights, names, /*all=*/true));
+        Annotate(CheckMasters(*source.reader, weights, names),
+                 source.lost.empty() ? "" : "after --repair-shifted"));
     AddKnown(weights, known);
   }
   AddKnown(*source.reader, known);
@@ -138,6 +154,7 @@ absl::Status VerifySource(const OpenedSource& source,
 absl::StatusOr<OpenedSource> OpenSource(const std::string& path,
                                         const OpenOptions& options) {
   SS_ASSIGN_OR_RETURN(const Format format, FormatOf(path, options));
+  SS_RETURN_IF_ERROR(CheckRepair(path, format, options.foreign));
   if (format == Format::kNative) return OpenNative(path, options);
   return OpenForeign(path, format, options);
 }

@@ -41,6 +41,7 @@ struct OpenedSource {
   std::shared_ptr<SourceChecks> checks;  // null if there is nothing to check
   std::vector<std::string> notes;        // for the user, a line each
   std::vector<std::string> left_out;     // what of the source has no home here
+  std::vector<LostFromTensor> lost;      // what of its state was filled in
 };
 
 // Errors: as ResolveCheckpoint and the reader of the format;

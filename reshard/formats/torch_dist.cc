@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/btree_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
@@ -64,14 +63,15 @@ class TorchDistReader {
     AddFiles(source_, builder_);
     tensors_ = LogicalTensors(args_.model);
     map_ = std::make_unique<ModelMap>(args_.model, args_.layout);
-    absl::StatusOr<std::vector<StoredTensor>> stored =
+    absl::StatusOr<TorchDistModel> model =
         TorchDistTensors(args_.model, by_key_);
-    if (!stored.ok()) return Annotate(stored.status(), directory_);
+    if (!model.ok()) return Annotate(model.status(), directory_);
+    const std::vector<StoredTensor>& stored = model->tensors;
     bool has_state = false;
     if (!options.weights_only) {
-      SS_ASSIGN_OR_RETURN(has_state, AddState(*stored));
+      SS_ASSIGN_OR_RETURN(has_state, AddState(stored));
     }
-    if (!has_state) SS_RETURN_IF_ERROR(AddWeights(*stored, builder_));
+    if (!has_state) SS_RETURN_IF_ERROR(AddWeights(stored, builder_));
     SS_ASSIGN_OR_RETURN(ForeignCheckpoint result,
                         FinishMegatron(directory_, Format::kTorchDist, args_,
                                        common_, steps_, has_state, builder_));
@@ -80,11 +80,23 @@ class TorchDistReader {
     if (has_state) {
       ckpt::ForeignFilesBuilder weights(source_path_);
       AddFiles(source_, weights);
-      SS_RETURN_IF_ERROR(AddWeights(*stored, weights));
+      SS_RETURN_IF_ERROR(AddWeights(stored, weights));
       SS_ASSIGN_OR_RETURN(result.weights, weights.Build(0, "{}", "{}"));
     }
-    if (has_state && HasKeyLike("optimizer.state.param.")) {
-      SS_RETURN_IF_ERROR(CheckShift(result));
+    const bool can_be_shifted =
+        has_state && HasKeyLike(FullyReshardableKey("master", ""));
+    if (can_be_shifted) {
+      SS_RETURN_IF_ERROR(CheckShift({.args = args_,
+                                     .map = *map_,
+                                     .tensors = tensors_,
+                                     .stored = *model,
+                                     .by_key = by_key_},
+                                    options.repair_shifted, result));
+    } else if (options.repair_shifted) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--repair-shifted is for optimizer state that was saved as "
+          "fully_reshardable; ",
+          directory_, " has none"));
     }
     return result;
   }
@@ -221,11 +233,10 @@ class TorchDistReader {
   using Chunks = std::vector<std::vector<Parameter>>;
 
   std::vector<Module> ModulesOf(const Chunks& chunks) const {
-    const LayerStyle style = LayerStyleOf(args_.arguments);
     std::vector<Module> modules;
     modules.reserve(chunks.size());
     for (const std::vector<Parameter>& parameters : chunks) {
-      modules.push_back(ModuleInOrder(parameters, style));
+      modules.push_back(ModuleOf(args_, parameters));
     }
     return modules;
   }
@@ -237,32 +248,6 @@ class TorchDistReader {
                                    "weight", builder));
     }
     return absl::OkStatus();
-  }
-
-  // Refuses the optimizer state if it bears the mark of a fault upstream.
-  absl::Status CheckShift(const ForeignCheckpoint& read) {
-    absl::btree_set<std::string> at_risk;
-    for (int64_t stage = 0; stage < args_.layout.pipeline; ++stage) {
-      const Chunks chunks = ParametersOfRank(*map_, {.pipeline = stage});
-      const std::vector<Module> modules = ModulesOf(chunks);
-      for (size_t chunk = 0; chunk < modules.size(); ++chunk) {
-        AddChunkAtRisk(modules[chunk], stage == 0, static_cast<int64_t>(chunk),
-                       at_risk);
-      }
-    }
-    if (at_risk.empty()) return absl::OkStatus();
-    return CheckNotShifted(*ckpt::Reader::OpenForeign(read.files),
-                           *ckpt::Reader::OpenForeign(*read.weights), at_risk);
-  }
-
-  void AddChunkAtRisk(const Module& module, bool is_first_stage, int64_t chunk,
-                      absl::btree_set<std::string>& at_risk) const {
-    for (const bool experts : {false, true}) {
-      const auto parameters = ParametersOfBuffer(module, args_.layout, experts);
-      if (parameters.empty()) continue;
-      AddTensorsAtRisk(args_, is_first_stage, chunk, experts, parameters,
-                       tensors_, at_risk);
-    }
   }
 
   absl::Status AddRank(int64_t stage, int64_t tensor, int64_t expert,

@@ -1,49 +1,236 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reshard/formats/torch_dist_shift.h"
 
-#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
 
+#include "absl/container/btree_set.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
+#include "ckpt/reader.h"
 #include "reshard/formats/flat_buckets.h"
+#include "reshard/formats/local_image.h"
+#include "reshard/formats/lost_elements.h"
+#include "reshard/formats/megatron_ranks.h"
+#include "reshard/formats/shifted_buffer.h"
 #include "reshard/formats/weights_check.h"
+#include "reshard/layout/content.h"
 
 namespace shardshift::reshard {
-void AddTensorsAtRisk(const MegatronArgs& args, bool is_first_stage,
-                      int64_t chunk, bool experts,
-                      const std::vector<const ModuleParameter*>& parameters,
-                      const std::vector<LogicalTensor>& tensors,
-                      absl::btree_set<std::string>& at_risk) {
-  const FlatBuffer flat =
-      LayOutFlat(args, {is_first_stage, chunk, experts}, parameters);
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    int64_t padding = 0;
-    const int64_t bucket = BucketOf(flat, static_cast<int64_t>(i));
-    for (int64_t b = 0; b < bucket; ++b) {
-      padding += flat.buckets[b].range.size() - flat.buckets[b].unpadded;
-    }
-    if (padding == 0) continue;
-    for (const Piece& piece : parameters[i]->parameter->pieces) {
-      at_risk.insert(tensors[piece.tensor].name);
-    }
+namespace {
+
+// By parameter: whether the checkpoint has this rank's state under its name.
+// The copy of an embedding is stored by the embedding's rank.
+std::vector<bool> AreStored(const RankBuffer& buffer) {
+  std::vector<bool> are_stored;
+  are_stored.reserve(buffer.parameters.size());
+  for (const ModuleParameter* p : buffer.parameters) {
+    are_stored.push_back(
+        !p->parameter->is_copy &&
+        IsTold(*p, buffer.rank.tensor == 0, buffer.rank.expert == 0));
   }
+  return are_stored;
 }
 
-absl::Status CheckNotShifted(const ckpt::Reader& state,
-                             const ckpt::Reader& weights,
-                             const absl::btree_set<std::string>& at_risk) {
-  const std::vector<std::string> names(at_risk.begin(), at_risk.end());
-  absl::Status compared = CheckMasters(state, weights, names, /*all=*/false);
-  if (!absl::IsDataLoss(compared)) return compared;
-  return absl::DataLossError(absl::StrCat(
-      compared.message(),
-      ". Megatron-Core 0.15 to 0.19 shifts optimizer state "
-      "of fully_reshardable checkpoints that were saved with padded buckets, "
-      "and ",
-      at_risk.size(),
-      " tensors of this one lie so: save anew with "
-      "dp_reshardable, or with a version that has the fix, to keep the "
-      "optimizer"));
+// Adds what the files hold of one rank's flat buffer, and notes what they lack.
+class BufferRepair {
+ public:
+  BufferRepair(const ShiftSource& source, const RankBuffer& buffer,
+               LostElements& lost, ckpt::ForeignFilesBuilder& builder)
+      : source_(source),
+        buffer_(buffer),
+        flat_(LayOutFlat(source.args, buffer.place, buffer.parameters)),
+        is_stored_(AreStored(buffer)),
+        lost_(lost),
+        builder_(builder) {}
+
+  absl::Status Run() {
+    for (size_t p = 0; p < is_stored_.size(); ++p) {
+      if (!is_stored_[p]) continue;
+      const std::vector<ShiftedRun> runs =
+          FindShifted(flat_, is_stored_, static_cast<int64_t>(p));
+      for (const ShiftedRun& run : runs) {
+        if (run.holder < 0) SS_RETURN_IF_ERROR(AddLost(p, run.elements));
+      }
+    }
+    for (const char* role : kOptimizerRoles) SS_RETURN_IF_ERROR(AddRole(role));
+    return absl::OkStatus();
+  }
+
+ private:
+  const Parameter& At(size_t p) const {
+    return *buffer_.parameters[p]->parameter;
+  }
+
+  absl::Status AddRole(const std::string& role) {
+    std::vector<SourceTensor> images(is_stored_.size());
+    for (size_t p = 0; p < images.size(); ++p) {
+      if (!is_stored_[p]) continue;
+      SS_ASSIGN_OR_RETURN(images[p], ImageOf(At(p), role));
+    }
+    for (size_t p = 0; p < images.size(); ++p) {
+      if (!is_stored_[p]) continue;
+      SourceTensor found{.key = images[p].key,
+                         .dtype = images[p].dtype,
+                         .shape = images[p].shape};
+      for (const ShiftedRun& run :
+           FindShifted(flat_, is_stored_, static_cast<int64_t>(p))) {
+        if (run.holder < 0) continue;
+        AppendRange(images[run.holder], run.begin,
+                    run.begin + run.elements.size(), run.elements.begin, found);
+      }
+      SS_RETURN_IF_ERROR(AddFlatParameter(At(p), /*begin=*/0, found, role,
+                                          source_.tensors, builder_));
+    }
+    return absl::OkStatus();
+  }
+
+  // What the checkpoint has under the parameter's name.
+  absl::StatusOr<SourceTensor> ImageOf(const Parameter& parameter,
+                                       const std::string& role) const {
+    const StackPlace& place = source_.stored.places.at(parameter.name);
+    const std::string key = FullyReshardableKey(role, place.key);
+    const auto stored = source_.by_key.find(key);
+    if (stored == source_.by_key.end()) {
+      return absl::DataLossError(absl::StrCat("has no tensor ", key));
+    }
+    if (stored->second->dtype != ckpt::DType::kF32) {
+      return absl::DataLossError(absl::StrCat(key, " has dtype ",
+                                              ckpt::Name(stored->second->dtype),
+                                              ", expected F32"));
+    }
+    const Layout& layout = source_.args.layout;
+    return LocalImage(
+        parameter,
+        {.ranks = buffer_.place.experts ? layout.expert_tensor_size()
+                                        : layout.tensor,
+         .rank = buffer_.rank.tensor},
+        *stored->second, place.index);
+  }
+
+  // Vocabulary padding is no loss.
+  absl::Status AddLost(size_t p, const Range& elements) {
+    for (const Piece& piece : At(p).pieces) {
+      const int64_t end = piece.offset + ckpt::NumElements(piece.box);
+      const Range common = Intersect(elements, {piece.offset, end});
+      if (common.empty()) continue;
+      for (ckpt::Box& box :
+           ckpt::RowMajorRange(piece.box, common.begin - piece.offset,
+                               common.end - piece.offset)) {
+        SS_RETURN_IF_ERROR(lost_.Add(piece.tensor, std::move(box)));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const ShiftSource& source_;
+  const RankBuffer& buffer_;
+  const FlatBuffer flat_;
+  const std::vector<bool> is_stored_;
+  LostElements& lost_;
+  ckpt::ForeignFilesBuilder& builder_;
+};
+
+// The names of the logical tensors whose state would be shifted.
+std::vector<std::string> TensorsAtRisk(const ShiftSource& source) {
+  absl::btree_set<std::string> names;
+  ForEachBuffer(source.args, source.map, [&](const RankBuffer& buffer) {
+    const FlatBuffer flat =
+        LayOutFlat(source.args, buffer.place, buffer.parameters);
+    const std::vector<bool> are_stored = AreStored(buffer);
+    for (size_t p = 0; p < are_stored.size(); ++p) {
+      if (!are_stored[p] || ShiftOf(flat, static_cast<int64_t>(p)) == 0) {
+        continue;
+      }
+      for (const Piece& piece : buffer.parameters[p]->parameter->pieces) {
+        names.insert(source.tensors[piece.tensor].name);
+      }
+    }
+    return absl::OkStatus();
+  }).IgnoreError();
+  return {names.begin(), names.end()};
+}
+
+absl::StatusOr<std::optional<std::string>> FirstShifted(
+    const ckpt::ForeignFiles& state, const ckpt::Reader& weights,
+    const std::vector<std::string>& at_risk) {
+  return FirstUnlikeMaster(*ckpt::Reader::OpenForeign(state), weights, at_risk,
+                           /*all=*/false);
+}
+
+// The same files, which hold other tensors.
+absl::Status Repair(const ShiftSource& source, const ckpt::Reader& weights,
+                    ForeignCheckpoint& read) {
+  ckpt::ForeignFilesBuilder builder(read.files.source);
+  for (size_t f = 0; f < read.files.files.size(); ++f) {
+    builder.AddFile(read.files.files[f], read.files.table.parts[f].file_bytes);
+  }
+  LostElements lost(source.tensors);
+  const absl::Status added =
+      ForEachBuffer(source.args, source.map, [&](const RankBuffer& buffer) {
+        return BufferRepair(source, buffer, lost, builder).Run();
+      });
+  SS_RETURN_IF_ERROR(Annotate(added, read.files.source));
+  SS_RETURN_IF_ERROR(lost.FillIn(weights, builder));
+  SS_ASSIGN_OR_RETURN(
+      read.files, builder.Build(read.files.table.step, read.files.table.state,
+                                read.files.table.record));
+  read.lost = lost.ByTensor();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string FullyReshardableKey(const std::string& role,
+                                const std::string& name) {
+  return absl::StrCat("optimizer.state.", role == "master" ? "param" : role,
+                      ".", name);
+}
+
+absl::Status CheckShift(const ShiftSource& source, bool repair,
+                        ForeignCheckpoint& read) {
+  const std::vector<std::string> at_risk = TensorsAtRisk(source);
+  const std::unique_ptr<ckpt::Reader> weights =
+      ckpt::Reader::OpenForeign(*read.weights);
+  SS_ASSIGN_OR_RETURN(std::optional<std::string> unlike,
+                      FirstShifted(read.files, *weights, at_risk));
+  if (!unlike.has_value()) {
+    if (repair) {
+      read.notes.push_back(
+          absl::StrCat("nothing to repair: the optimizer state of ",
+                       read.files.source, " is not shifted"));
+    }
+    return absl::OkStatus();
+  }
+  if (!repair) {
+    return absl::DataLossError(absl::StrCat(
+        UnlikeMaster(*weights, *unlike),
+        ". Megatron-Core 0.15 to 0.19 shifts optimizer state of "
+        "fully_reshardable checkpoints that were saved with padded buckets, "
+        "and ",
+        at_risk.size(),
+        " tensors of this one lie so: save anew with dp_reshardable, or with a "
+        "version that has the fix, to keep the optimizer, or let `reshard "
+        "--repair-shifted` put back what the files still hold"));
+  }
+  SS_RETURN_IF_ERROR(Repair(source, *weights, read));
+  SS_ASSIGN_OR_RETURN(unlike, FirstShifted(read.files, *weights, at_risk));
+  if (unlike.has_value()) {
+    return absl::DataLossError(absl::StrCat(
+        UnlikeMaster(*weights, *unlike),
+        ". This is so after --repair-shifted, too: what is wrong with this "
+        "state is not, or not only, that it is shifted"));
+  }
+  read.notes.push_back(absl::StrCat(
+      "repaired: the optimizer state of ", at_risk.size(), " tensors of ",
+      read.files.source,
+      " was shifted, as Megatron-Core 0.15 to 0.19 saves it; what the files "
+      "hold of it is back in its place"));
+  DescribeLost(read);
+  return absl::OkStatus();
 }
 
 }  // namespace shardshift::reshard

@@ -1,7 +1,5 @@
-// A fault of Megatron-Core 0.15 to 0.19: of an optimizer saved as
-// fully_reshardable, state of later buckets is shifted by the padding of the
-// buckets before, if there is any. The weights are right.
-// Source: distributed-optimizer.md 2.3.
+// Optimizer state of a `torch_dist` checkpoint that is shifted
+// (shifted_buffer.h): it is found out, and put back on request.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_RESHARD_FORMATS_TORCH_DIST_SHIFT_H_
 #define SHARDSHIFT_RESHARD_FORMATS_TORCH_DIST_SHIFT_H_
@@ -9,28 +7,38 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/btree_set.h"
 #include "absl/status/status.h"
-#include "ckpt/reader.h"
+#include "reshard/formats/foreign_checkpoint.h"
 #include "reshard/formats/megatron_args.h"
-#include "reshard/formats/megatron_module.h"
+#include "reshard/formats/torch_dist_tensors.h"
+#include "reshard/layout/model_map.h"
 #include "reshard/layout/parameters.h"
 
 namespace shardshift::reshard {
 
-// Adds the logical tensors of a chunk whose state would be shifted.
-// `parameters` are those of one buffer, in the order of registration.
-void AddTensorsAtRisk(const MegatronArgs& args, bool is_first_stage,
-                      int64_t chunk, bool experts,
-                      const std::vector<const ModuleParameter*>& parameters,
-                      const std::vector<LogicalTensor>& tensors,
-                      absl::btree_set<std::string>& at_risk);
+// What such a state is read from. Nothing is owned.
+struct ShiftSource {
+  const MegatronArgs& args;
+  const ModelMap& map;
+  const std::vector<LogicalTensor>& tensors;
+  const TorchDistModel& stored;
+  const TensorsByKey& by_key;
+};
 
-// Compares some masters (of `state`) with the weights, of which they are to be
-// the unrounded values. Errors: DataLoss naming the first tensor that differs.
-absl::Status CheckNotShifted(const ckpt::Reader& state,
-                             const ckpt::Reader& weights,
-                             const absl::btree_set<std::string>& at_risk);
+// The key of a stored tensor's optimizer state under a role; of kinds other
+// than fully_reshardable the masters have another.
+std::string FullyReshardableKey(const std::string& role,
+                                const std::string& name);
+
+// Compares some of the masters that `read` has with its weights, of which they
+// are to be the unrounded values. If they are shifted, and `repair`, `read`
+// becomes the checkpoint as it should be. Elements that are in no file are
+// filled in: masters from the weights, moments with zeros; `lost`, `notes` and
+// `left_out` tell of them. A repair of what is not shifted is noted, too.
+// Errors: DataLoss naming the first tensor that differs from its weights, be it
+// repaired or not; ResourceExhausted if too much would have to be filled in.
+absl::Status CheckShift(const ShiftSource& source, bool repair,
+                        ForeignCheckpoint& read);
 
 }  // namespace shardshift::reshard
 

@@ -21,9 +21,10 @@ TensorsByKey IndexByKey(const SourceTensors& source) {
   return by_key;
 }
 
-absl::StatusOr<std::vector<StoredTensor>> TorchDistTensors(
-    const ModelConfig& model, const TensorsByKey& present) {
+absl::StatusOr<TorchDistModel> TorchDistTensors(const ModelConfig& model,
+                                                const TensorsByKey& present) {
   const LocalBuffer whole = ModelMap(model, Layout{}).MakeBuffer({});
+  TorchDistModel result;
   std::map<std::string, StoredTensor> by_key;
   for (const Parameter& parameter : whole.parameters) {
     const std::vector<StackedKey> keys =
@@ -37,6 +38,11 @@ absl::StatusOr<std::vector<StoredTensor>> TorchDistTensors(
           absl::StrCat(parameter.name, " is missing, which Megatron calls ",
                        keys.front().key));
     }
+    const ckpt::Box stack = ckpt::WholeBox(found->stack);
+    result.places[parameter.name] = {
+        found->key, ckpt::RowMajorRange(stack, found->index, found->index + 1)
+                        .front()
+                        .start};
     StoredTensor& stored = by_key[found->key];
     stored.name = found->key;
     stored.shape = found->stack;
@@ -50,10 +56,11 @@ absl::StatusOr<std::vector<StoredTensor>> TorchDistTensors(
       stored.pieces.push_back(std::move(piece));
     }
   }
-  std::vector<StoredTensor> tensors;
-  tensors.reserve(by_key.size());
-  for (auto& [key, stored] : by_key) tensors.push_back(std::move(stored));
-  return tensors;
+  result.tensors.reserve(by_key.size());
+  for (auto& [key, stored] : by_key) {
+    result.tensors.push_back(std::move(stored));
+  }
+  return result;
 }
 
 absl::StatusOr<SourceTensor> InModelSpace(const SourceTensor& source,

@@ -21,11 +21,23 @@ using TensorsByKey = absl::flat_hash_map<std::string, const SourceTensor*>;
 
 TensorsByKey IndexByKey(const SourceTensors& source);
 
+// Where a parameter lies: under a key, and at which index of the dims that come
+// before its own there, those of layers and experts.
+struct StackPlace {
+  std::string key;
+  ckpt::Shape index;
+};
+
+struct TorchDistModel {
+  std::vector<StoredTensor> tensors;
+  absl::flat_hash_map<std::string, StackPlace> places;  // by parameter
+};
+
 // Every tensor of the model, under the one of its keys that `present` has:
 // fused norms or not, layers stacked or each for itself.
 // Errors: DataLoss naming the parameter that is missing.
-absl::StatusOr<std::vector<StoredTensor>> TorchDistTensors(
-    const ModelConfig& model, const TensorsByKey& present);
+absl::StatusOr<TorchDistModel> TorchDistTensors(const ModelConfig& model,
+                                                const TensorsByKey& present);
 
 // A tensor with the given shape that was stored as flat ranges of its shards
 // (fully_sharded_model_space), in that shape again; another is left as it is.

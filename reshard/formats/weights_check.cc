@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/box.h"
 #include "ckpt/core/status_macros.h"
@@ -57,31 +56,34 @@ absl::StatusOr<bool> AreRounded(const Pair& pair, bool all) {
 
 }  // namespace
 
-absl::Status CheckMasters(const ckpt::Reader& state,
-                          const ckpt::Reader& weights,
-                          const std::vector<std::string>& names, bool all) {
+absl::StatusOr<std::optional<std::string>> FirstUnlikeMaster(
+    const ckpt::Reader& state, const ckpt::Reader& weights,
+    const std::vector<std::string>& names, bool all) {
   for (const std::string& name : names) {
     SS_ASSIGN_OR_RETURN(const int64_t master, state.FindTensor(name, "master"));
     SS_ASSIGN_OR_RETURN(const int64_t weight,
                         weights.FindTensor(name, "weight"));
     SS_ASSIGN_OR_RETURN(const bool is_rounded,
                         AreRounded({state, weights, master, weight}, all));
-    if (is_rounded) continue;
-    return absl::DataLossError(absl::StrCat(
-        state.directory(), ": the weights of ", name,
-        " are not the optimizer's masters, rounded; a copy with the optimizer "
-        "keeps the masters alone. --weights-only takes the weights"));
+    if (!is_rounded) return name;
   }
-  return absl::OkStatus();
+  return std::nullopt;
 }
 
-absl::Status CheckAllMasters(const ckpt::Reader& state,
-                             const ckpt::Reader& weights) {
-  std::vector<std::string> names;
-  for (const ckpt::Tensor& tensor : weights.table().tensors) {
-    names.push_back(tensor.name);
-  }
-  return CheckMasters(state, weights, names, /*all=*/true);
+std::string UnlikeMaster(const ckpt::Reader& state, absl::string_view name) {
+  return absl::StrCat(
+      state.directory(), ": the weights of ", name,
+      " are not the optimizer's masters, rounded; a copy with the optimizer "
+      "keeps the masters alone. --weights-only takes the weights");
+}
+
+absl::Status CheckMasters(const ckpt::Reader& state,
+                          const ckpt::Reader& weights,
+                          const std::vector<std::string>& names) {
+  SS_ASSIGN_OR_RETURN(const std::optional<std::string> unlike,
+                      FirstUnlikeMaster(state, weights, names, /*all=*/true));
+  if (!unlike.has_value()) return absl::OkStatus();
+  return absl::DataLossError(UnlikeMaster(state, *unlike));
 }
 
 }  // namespace shardshift::reshard

@@ -85,6 +85,31 @@ TEST(ForeignFilesTest, LargeMatrixStoredColumnByColumn) {
   EXPECT_TRUE(found == image);
 }
 
+TEST(ForeignFilesTest, ValuesInMemoryAreReadLikeThoseInFiles) {
+  const TempDir directory;
+  const Tensor info = {"w", "weight", DType::kF32, {40, 50}};
+  const Box top = {{0, 0}, {10, 50}};
+  const Box bottom = {{10, 0}, {30, 50}};
+  const std::string path = directory.path() + "/file";
+  const std::vector<std::byte> in_file = Payload(info, top);
+  WriteFile(path, std::string(reinterpret_cast<const char*>(in_file.data()),
+                              in_file.size()));
+  ForeignFilesBuilder builder(path);
+  const int64_t memory =
+      builder.AddContents("filled in", Payload(info, bottom));
+  const int64_t file = builder.AddFile(path, std::ssize(in_file));
+  EXPECT_THAT(builder.Add(info, bottom, {memory, 4, 0}),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("filled in")));
+  ASSERT_OK(builder.Add(info, bottom, {memory, 0, 0}));
+  ASSERT_OK(builder.Add(info, top, {file, 0, 0}));
+  ASSERT_OK_AND_ASSIGN(ForeignFiles files, builder.Build(0, "{}", "{}"));
+  const auto reader = Reader::OpenForeign(std::move(files));
+  std::vector<std::byte> found(40 * 50 * 4);
+  ASSERT_OK(reader->ReadTensor(0, WholeBox(info.shape), found.data()));
+  EXPECT_TRUE(found == Payload(info, WholeBox(info.shape)));
+  EXPECT_OK(reader->TakeFingerprints());
+}
+
 class ForeignRefusalTest : public ::testing::Test {
  protected:
   // Of a file of 100 bytes, that need not be there.

@@ -38,6 +38,34 @@ TEST(File, ReadsBackWhatIsWrittenAtAnOffset) {
                                               HasSubstr("1 bytes early")));
 }
 
+TEST(File, LiesInMemoryAlone) {
+  ASSERT_OK_AND_ASSIGN(const File file,
+                       File::InMemory("no such path", AsBytes("hello")));
+  EXPECT_EQ(file.Size().value(), 5);
+  std::vector<std::byte> bytes(3);
+  ASSERT_OK(file.ReadAt(1, bytes));
+  EXPECT_TRUE(std::ranges::equal(bytes, AsBytes("ell")));
+  EXPECT_THAT(file.ReadAt(3, bytes), StatusIs(absl::StatusCode::kDataLoss,
+                                              HasSubstr("no such path ends")));
+}
+
+// Has no memory for files.
+class WithoutMemory : public SystemCalls {
+ public:
+  int MemoryFile() override {
+    errno = ENFILE;
+    return -1;
+  }
+};
+
+TEST(File, WithoutMemoryIsRefused) {
+  WithoutMemory calls;
+  const ScopedSystemCalls scoped(calls);
+  EXPECT_THAT(
+      File::InMemory("filled in", AsBytes("hello")),
+      StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("filled in")));
+}
+
 TEST(File, CreateRefusesAnExistingFile) {
   const TempDir dir;
   const std::string path = JoinPath(dir.path(), "f");
