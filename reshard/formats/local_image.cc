@@ -115,7 +115,8 @@ absl::StatusOr<SourceTensor> LocalImage(const Parameter& parameter,
   }
   SourceTensor image{.key = stored.key,
                      .dtype = stored.dtype,
-                     .shape = {parameter.num_elements()}};
+                     .shape = {parameter.num_elements()},
+                     .chunks = {}};
   for (const LocalRun& run : RunsOf(parameter, share)) {
     ckpt::Box box = {index, ckpt::Shape(index.size(), 1)};
     box.start.insert(box.start.end(), run.box.start.begin(),

@@ -75,7 +75,8 @@ class BufferRepair {
       if (!is_stored_[p]) continue;
       SourceTensor found{.key = images[p].key,
                          .dtype = images[p].dtype,
-                         .shape = images[p].shape};
+                         .shape = images[p].shape,
+                         .chunks = {}};
       for (const ShiftedRun& run :
            FindShifted(flat_, is_stored_, static_cast<int64_t>(p))) {
         if (run.holder < 0) continue;

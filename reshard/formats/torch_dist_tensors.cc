@@ -38,11 +38,7 @@ absl::StatusOr<TorchDistModel> TorchDistTensors(const ModelConfig& model,
           absl::StrCat(parameter.name, " is missing, which Megatron calls ",
                        keys.front().key));
     }
-    const ckpt::Box stack = ckpt::WholeBox(found->stack);
-    result.places[parameter.name] = {
-        found->key, ckpt::RowMajorRange(stack, found->index, found->index + 1)
-                        .front()
-                        .start};
+    result.places[parameter.name] = {found->key, found->at};
     StoredTensor& stored = by_key[found->key];
     stored.name = found->key;
     stored.shape = found->stack;
