@@ -3,53 +3,18 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
+#include "reshard/formats/pickle_json.h"
 #include "reshard/layout/flat_buffer.h"
 
 namespace shardshift::reshard {
 namespace {
 
 using nlohmann::json;
-
-constexpr int kMaxKeptDepth = 4;
-
-// A value as JSON, if it is plain. Texts of hosts and paths stay out of it by
-// what the caller asks for.
-std::optional<json> PlainJson(const PickleValue& value, int depth) {
-  switch (value.kind()) {
-    case PickleKind::kNone:
-      return json();
-    case PickleKind::kBool:
-      return json(*value.AsBool());
-    case PickleKind::kInt:
-      return json(*value.AsInt());
-    case PickleKind::kFloat: {
-      const double number = *value.AsDouble();
-      // JSON has no other numbers; who asks for one refuses the text.
-      return std::isfinite(number) ? json(number) : json(absl::StrCat(number));
-    }
-    case PickleKind::kString:
-      return json(std::string(*value.AsString()));
-    case PickleKind::kList:
-    case PickleKind::kTuple: {
-      if (depth == 0) return std::nullopt;
-      json list = json::array();
-      for (size_t i = 0; i < value.num_children(); ++i) {
-        std::optional<json> item = PlainJson(value.Child(i), depth - 1);
-        if (!item.has_value()) return std::nullopt;
-        list.push_back(*std::move(item));
-      }
-      return list;
-    }
-    default:
-      return std::nullopt;
-  }
-}
 
 // Reads arguments by name; the first error stays.
 class Fields {
@@ -102,17 +67,6 @@ class Fields {
   json arguments_;
   absl::Status status_;
 };
-
-absl::StatusOr<json> ArgumentsOf(const PickleValue& args) {
-  SS_ASSIGN_OR_RETURN(const auto attributes, args.Attributes());
-  json arguments = json::object();
-  for (const auto& [key, value] : attributes) {
-    SS_ASSIGN_OR_RETURN(const absl::string_view name, key.AsString());
-    std::optional<json> plain = PlainJson(value, kMaxKeptDepth);
-    if (plain.has_value()) arguments[std::string(name)] = *std::move(plain);
-  }
-  return arguments;
-}
 
 // An argument that must have one value, if it is there at all.
 struct Demand {
@@ -244,22 +198,8 @@ void ReadLayout(Fields& fields, Layout& layout) {
 
 }  // namespace
 
-nlohmann::json MegatronState(const MegatronArgs& args,
-                             std::optional<int64_t> optimizer_step) {
-  json progress = {{"step", args.iteration},
-                   {"consumed_samples", args.consumed_samples}};
-  // Of an iteration that is skipped the optimizer knows nothing.
-  if (optimizer_step.has_value()) {
-    progress["skipped_iterations"] = args.iteration - *optimizer_step;
-  }
-  return {{"model", ToJson(args.model)},
-          {"megatron", {{"args", args.arguments}}},
-          {"progress", std::move(progress)}};
-}
-
 absl::StatusOr<MegatronArgs> ParseMegatronArgs(
-    const PickleValue& args, std::optional<int64_t> vocab_size) {
-  SS_ASSIGN_OR_RETURN(json arguments, ArgumentsOf(args));
+    json arguments, std::optional<int64_t> vocab_size) {
   Fields fields(std::move(arguments));
   MegatronArgs result;
   SS_RETURN_IF_ERROR(CheckModelKind(fields));
@@ -281,6 +221,27 @@ absl::StatusOr<MegatronArgs> ParseMegatronArgs(
   SS_RETURN_IF_ERROR(Validate(result.model, result.layout));
   result.arguments = fields.TakeArguments();
   return result;
+}
+
+absl::StatusOr<MegatronArgs> ParseMegatronArgs(
+    const PickleValue& args, std::optional<int64_t> vocab_size) {
+  SS_ASSIGN_OR_RETURN(const auto attributes, args.Attributes());
+  json arguments = json::object();
+  for (const auto& [key, value] : attributes) {
+    SS_ASSIGN_OR_RETURN(const absl::string_view name, key.AsString());
+    // No argument that is read is of a kind that cannot be kept.
+    absl::StatusOr<json> kept = PickleToJson(value);
+    if (kept.ok()) arguments[std::string(name)] = *std::move(kept);
+  }
+  return ParseMegatronArgs(std::move(arguments), vocab_size);
+}
+
+LayerStyle LayerStyleOf(const json& arguments) {
+  LayerStyle style;
+  style.fuses_norms = arguments.value("transformer_impl", json()) != "local";
+  style.groups_experts =
+      style.fuses_norms && arguments.value("moe_grouped_gemm", json()) == true;
+  return style;
 }
 
 }  // namespace shardshift::reshard

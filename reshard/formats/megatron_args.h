@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "reshard/formats/megatron_names.h"
 #include "reshard/formats/pickle_value.h"
 #include "reshard/layout/layout.h"
 #include "reshard/layout/model_config.h"
@@ -23,8 +24,7 @@ struct MegatronArgs {
   std::optional<int64_t> bucket_size;
   int64_t iteration = 0;
   int64_t consumed_samples = 0;
-  // All of them that are numbers, words, or lists of these.
-  nlohmann::json arguments;
+  nlohmann::json arguments;  // all of them, each as PickleToJson has it
 };
 
 // `vocab_size`: the true one, where the arguments do not tell it.
@@ -32,14 +32,13 @@ struct MegatronArgs {
 // Unimplemented for one that makes the model another than ours;
 // FailedPrecondition if the true vocabulary is unknown; as both Validates.
 absl::StatusOr<MegatronArgs> ParseMegatronArgs(
+    nlohmann::json arguments, std::optional<int64_t> vocab_size);
+// Of a pickled argparse.Namespace.
+absl::StatusOr<MegatronArgs> ParseMegatronArgs(
     const PickleValue& args, std::optional<int64_t> vocab_size);
 
-// The state of a checkpoint of ours, as far as the arguments tell it.
-// `optimizer_step`: how many steps the optimizer made, if it is there. Of more
-// than there were iterations, as after fine-tuning, the skipped ones are
-// negative.
-nlohmann::json MegatronState(const MegatronArgs& args,
-                             std::optional<int64_t> optimizer_step);
+// How the layers of a run with these arguments are built.
+LayerStyle LayerStyleOf(const nlohmann::json& arguments);
 
 }  // namespace shardshift::reshard
 

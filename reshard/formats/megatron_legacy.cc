@@ -91,7 +91,7 @@ class LegacyReader {
       SS_ASSIGN_OR_RETURN(const PickleValue iteration,
                           torch.root().Get("iteration"));
       SS_ASSIGN_OR_RETURN(args_.iteration, iteration.AsInt());
-      return absl::OkStatus();
+      return common_.CollectCommon(torch.root());
     };
     return Annotate(read(), path);
   }
@@ -188,6 +188,7 @@ class LegacyReader {
       SS_ASSIGN_OR_RETURN(const PickleValue state,
                           torch.root().Get("optimizer"));
       SS_RETURN_IF_ERROR(Annotate(steps_.Collect(file, torch, state), path));
+      SS_RETURN_IF_ERROR(Annotate(common_.CollectGroups(state), path));
     }
     SS_RETURN_IF_ERROR(
         AddWeights(optimizer, modules,
@@ -227,7 +228,7 @@ class LegacyReader {
     const bool has_state = !kinds_[0];
     SS_ASSIGN_OR_RETURN(ForeignCheckpoint result,
                         FinishMegatron(directory_, Format::kMegatron, args_,
-                                       steps_, has_state, builder_));
+                                       common_, steps_, has_state, builder_));
     result.checks = std::move(checks_);
     result.replicas = std::move(replicas_);
     if (has_state) {
@@ -239,6 +240,7 @@ class LegacyReader {
   const std::string directory_;
   ckpt::ForeignFilesBuilder builder_;
   ckpt::ForeignFilesBuilder weights_;  // where builder_ gets the masters
+  MegatronCommon common_;
   OptimizerSteps steps_;
   bool weights_only_ = false;
   std::optional<int64_t> vocab_size_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -15,10 +16,11 @@
 namespace shardshift::reshard {
 namespace {
 
-// A chunk numbers its layers, and a rank its experts, from 0 on.
 using ByName = absl::flat_hash_map<std::string, const Parameter*>;
 
-ByName LocalNames(const std::vector<const Parameter*>& parameters) {
+// A chunk numbers its layers, and a rank its experts, from 0 on.
+std::vector<ParameterName> LocalNames(
+    const std::vector<const Parameter*>& parameters) {
   std::vector<ParameterName> names;
   names.reserve(parameters.size());
   int64_t first_layer = std::numeric_limits<int64_t>::max();
@@ -29,15 +31,43 @@ ByName LocalNames(const std::vector<const Parameter*>& parameters) {
     if (name.layer >= 0) first_layer = std::min(first_layer, name.layer);
     if (name.expert >= 0) first_expert = std::min(first_expert, name.expert);
   }
+  for (ParameterName& name : names) {
+    if (name.layer >= 0) name.layer -= first_layer;
+    if (name.expert >= 0) name.expert -= first_expert;
+  }
+  return names;
+}
+
+ByName IndexByName(const std::vector<const Parameter*>& parameters) {
+  const std::vector<ParameterName> names = LocalNames(parameters);
   ByName by_name;
   for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i].layer >= 0) names[i].layer -= first_layer;
-    if (names[i].expert >= 0) names[i].expert -= first_expert;
     for (std::string& name : MegatronNames(names[i])) {
       by_name.emplace(std::move(name), parameters[i]);
     }
   }
   return by_name;
+}
+
+// Sorts parameters, which are in the order of the model, as a module of the
+// style registers them.
+std::pair<int64_t, int> RegistrationOf(const ParameterName& name,
+                                       const LayerStyle& style) {
+  constexpr int64_t kLast = std::numeric_limits<int64_t>::max();
+  enum { kAttentionNorm, kDense, kExperts, kSecondOfExperts, kSharedExperts };
+  if (name.layer < 0) {
+    return {absl::StartsWith(name.rest, "embedding.") ? -1 : kLast, kDense};
+  }
+  if (!style.fuses_norms && absl::StartsWith(name.rest, "attention_norm.")) {
+    return {name.layer, kAttentionNorm};
+  }
+  if (absl::StartsWith(name.rest, "mlp.shared_experts.")) {
+    return {name.layer, kSharedExperts};
+  }
+  if (name.expert < 0) return {name.layer, kDense};
+  const bool is_second =
+      style.groups_experts && absl::StartsWith(name.rest, "mlp.experts.fc2.");
+  return {name.layer, is_second ? kSecondOfExperts : kExperts};
 }
 
 absl::Status CheckTensor(const TorchFile& file, const std::string& name,
@@ -65,7 +95,7 @@ absl::Status CheckTensor(const TorchFile& file, const std::string& name,
 absl::StatusOr<Module> ReadModule(
     const TorchFile& file, const PickleValue& module,
     const std::vector<const Parameter*>& parameters) {
-  const ByName by_name = LocalNames(parameters);
+  const ByName by_name = IndexByName(parameters);
   absl::flat_hash_set<const Parameter*> found;
   Module result;
   SS_ASSIGN_OR_RETURN(const auto entries, module.AsEntries());
@@ -107,29 +137,26 @@ absl::StatusOr<Module> ReadModule(
 }
 
 Module ModuleInOrder(const std::vector<Parameter>& parameters,
-                     bool fuses_norms) {
+                     const LayerStyle& style) {
+  std::vector<const Parameter*> all;
+  for (const Parameter& parameter : parameters) all.push_back(&parameter);
+  std::vector<ParameterName> names = LocalNames(all);
+  const bool is_moe =
+      std::any_of(names.begin(), names.end(), [](const ParameterName& name) {
+        return absl::StartsWith(name.rest, "mlp.router.");
+      });
+  std::vector<size_t> order(all.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return RegistrationOf(names[a], style) < RegistrationOf(names[b], style);
+  });
   Module module;
-  size_t first_of_layer = 0;
-  int64_t layer = -1;
-  for (const Parameter& parameter : parameters) {
-    const ParameterName name = TakeApart(parameter.name);
+  for (const size_t i : order) {
     ModuleParameter added;
-    added.name = parameter.name;
-    added.parameter = &parameter;
-    added.is_expert = name.expert >= 0;
-    if (name.layer != layer) {
-      layer = name.layer;
-      first_of_layer = module.parameters.size();
-    }
-    const bool is_first =
-        !fuses_norms && absl::StartsWith(name.rest, "attention_norm.");
-    if (!is_first) {
-      module.parameters.push_back(std::move(added));
-      continue;
-    }
-    module.parameters.insert(
-        module.parameters.begin() + static_cast<ptrdiff_t>(first_of_layer++),
-        std::move(added));
+    added.name = MegatronName(names[i], style, is_moe);
+    added.parameter = all[i];
+    added.is_expert = names[i].expert >= 0;
+    module.parameters.push_back(std::move(added));
   }
   return module;
 }

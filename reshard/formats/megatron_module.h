@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "reshard/formats/megatron_names.h"
 #include "reshard/formats/torch_file.h"
 #include "reshard/layout/layout.h"
 #include "reshard/layout/parameters.h"
@@ -37,10 +38,11 @@ absl::StatusOr<Module> ReadModule(
 
 // The parameters as a module without a file has them, in the order in which
 // Megatron registers them: of its own implementation of the layer the norm of
-// the attention comes first, of Transformer Engine's (`fuses_norms`) it is part
-// of the projection.
+// the attention comes first, of Transformer Engine's it is part of the
+// projection; of a grouped module of experts the first matrices of all come
+// before the second ones. Names are those in the chunk.
 Module ModuleInOrder(const std::vector<Parameter>& parameters,
-                     bool fuses_norms);
+                     const LayerStyle& style);
 
 // Those that lie in the flat buffer of the experts, or in the other; without a
 // buffer of their own experts lie there, too.

@@ -94,6 +94,18 @@ ParameterName TakeApart(absl::string_view name) {
   return parts;
 }
 
+std::string MegatronName(const ParameterName& name, const LayerStyle& style,
+                         bool in_moe_layer) {
+  std::vector<std::string> names = MegatronNames(name);
+  if (names.size() == 1) return std::move(names.front());
+  bool is_first = style.fuses_norms;
+  if (name.expert >= 0) is_first = style.groups_experts;
+  if (in_moe_layer && absl::StartsWith(name.rest, "mlp_norm.")) {
+    is_first = false;
+  }
+  return std::move(is_first ? names.front() : names.back());
+}
+
 std::vector<std::string> MegatronNames(const ParameterName& name) {
   if (name.layer < 0) return Renamed("", name.rest, kModelNames);
   const std::string prefix = absl::StrCat("decoder.layers.", name.layer, ".");

@@ -23,6 +23,20 @@ struct ParameterName {
 };
 ParameterName TakeApart(absl::string_view name);
 
+// How the layers are built, which decides what parameters are called, and in
+// which order they come.
+struct LayerStyle {
+  bool fuses_norms = true;     // Transformer Engine's implementation
+  bool groups_experts = true;  // one module for all experts of a rank
+
+  bool operator==(const LayerStyle&) const = default;
+};
+
+// The name in a module of that style. `in_moe_layer`: there the norm before the
+// experts is part of no projection. REQUIRES: as MegatronNames.
+std::string MegatronName(const ParameterName& name, const LayerStyle& style,
+                         bool in_moe_layer);
+
 // The names in a module that has the layers from `layer` 0 and the experts from
 // `expert` 0 on. Megatron has several, by its implementation of the layer; the
 // first is Transformer Engine's.

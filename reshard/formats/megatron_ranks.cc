@@ -30,12 +30,12 @@ std::vector<std::vector<Parameter>> ParametersOfRank(const ModelMap& map,
 
 absl::StatusOr<ForeignCheckpoint> FinishMegatron(
     const std::string& directory, Format format, const MegatronArgs& args,
-    const OptimizerSteps& steps, bool has_state,
+    const MegatronCommon& common, const OptimizerSteps& steps, bool has_state,
     ckpt::ForeignFilesBuilder& builder) {
   absl::StatusOr<std::optional<int64_t>> step = steps.TheOne();
   if (!step.ok()) return Annotate(step.status(), directory);
   const nlohmann::json state =
-      MegatronState(args, has_state ? *step : std::optional<int64_t>());
+      common.State(args, has_state ? *step : std::optional<int64_t>());
   const nlohmann::json record = {{"format", std::string(InfoOf(format).name)},
                                  {"layout", ToJson(args.layout)}};
   ForeignCheckpoint result;
@@ -43,7 +43,6 @@ absl::StatusOr<ForeignCheckpoint> FinishMegatron(
       result.files,
       builder.Build(args.iteration, StateText(state), StateText(record)));
   result.left_out.emplace_back("random number state (rng_state)");
-  result.left_out.emplace_back("scheduler state (opt_param_scheduler)");
   if (has_state) {
     result.left_out.emplace_back(
         "weights of the model, which were compared with the masters");

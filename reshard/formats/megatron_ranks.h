@@ -13,6 +13,7 @@
 #include "reshard/formats/foreign_checkpoint.h"
 #include "reshard/formats/format.h"
 #include "reshard/formats/megatron_args.h"
+#include "reshard/formats/megatron_common.h"
 #include "reshard/formats/megatron_steps.h"
 #include "reshard/layout/model_map.h"
 #include "reshard/layout/parameters.h"
@@ -33,7 +34,7 @@ std::vector<std::vector<Parameter>> ParametersOfRank(const ModelMap& map,
 // Errors: as Build and OptimizerSteps::TheOne, naming `directory`.
 absl::StatusOr<ForeignCheckpoint> FinishMegatron(
     const std::string& directory, Format format, const MegatronArgs& args,
-    const OptimizerSteps& steps, bool has_state,
+    const MegatronCommon& common, const OptimizerSteps& steps, bool has_state,
     ckpt::ForeignFilesBuilder& builder);
 
 }  // namespace shardshift::reshard

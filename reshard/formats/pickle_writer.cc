@@ -2,6 +2,7 @@
 #include "reshard/formats/pickle_writer.h"
 
 #include <bit>
+#include <span>
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
@@ -107,6 +108,16 @@ PyValue PyValue::Object(absl::string_view module, absl::string_view name,
   return {Kind::kObject, GlobalText(module, name), {std::move(state)}};
 }
 
+PyValue PyValue::WithState(PyValue object, PyValue state) {
+  return {Kind::kWithState, "", {std::move(object), std::move(state)}};
+}
+
+PyValue PyValue::WithEntries(PyValue object, Entries entries) {
+  Items items = InTurn(std::move(entries));
+  items.insert(items.begin(), std::move(object));
+  return {Kind::kWithEntries, "", std::move(items)};
+}
+
 PyValue PyValue::Namespace(Attributes attributes) {
   return Object("argparse", "Namespace", Dict(std::move(attributes)));
 }
@@ -135,7 +146,7 @@ class PickleWriter {
   }
   void PutTuple(const PyValue::Items& items);
   // Into the container on the stack.
-  void PutItems(const PyValue::Items& items, uint8_t opcode);
+  void PutItems(std::span<const PyValue> items, uint8_t opcode);
 
   std::string bytes_;
 };
@@ -170,7 +181,7 @@ void PickleWriter::PutTuple(const PyValue::Items& items) {
   PutByte(items.size() > 3 ? 't' : static_cast<uint8_t>(0x84 + items.size()));
 }
 
-void PickleWriter::PutItems(const PyValue::Items& items, uint8_t opcode) {
+void PickleWriter::PutItems(std::span<const PyValue> items, uint8_t opcode) {
   if (items.empty()) return;
   PutByte('(');
   for (const PyValue& item : items) Put(item);
@@ -222,6 +233,13 @@ void PickleWriter::Put(const PyValue& value) {
       PutByte(0x81);
       Put(value.items_.front());
       return PutByte('b');
+    case Kind::kWithState:
+      Put(value.items_[0]);
+      Put(value.items_[1]);
+      return PutByte('b');
+    case Kind::kWithEntries:
+      Put(value.items_[0]);
+      return PutItems(std::span(value.items_).subspan(1), 'u');
     case Kind::kPersistentId:
       Put(value.items_.front());
       return PutByte('Q');

@@ -46,6 +46,9 @@ class PyValue {
   // a dict of its attributes.
   static PyValue Object(absl::string_view module, absl::string_view name,
                         PyValue state);
+  // The object, given a state (BUILD), or items by keys.
+  static PyValue WithState(PyValue object, PyValue state);
+  static PyValue WithEntries(PyValue object, Entries entries);
   // An argparse.Namespace.
   static PyValue Namespace(Attributes attributes);
   static PyValue PersistentId(PyValue id);
@@ -66,6 +69,8 @@ class PyValue {
     kGlobal,       // "module\nname\n" in text_, as of the next two
     kCall,         // of the items
     kObject,       // of the state, its only item
+    kWithState,    // the object and the state
+    kWithEntries,  // the object, then keys and values in turn
     kPersistentId  // its only item
   };
 

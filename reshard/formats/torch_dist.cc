@@ -74,7 +74,7 @@ class TorchDistReader {
     if (!has_state) SS_RETURN_IF_ERROR(AddWeights(*stored, builder_));
     SS_ASSIGN_OR_RETURN(ForeignCheckpoint result,
                         FinishMegatron(directory_, Format::kTorchDist, args_,
-                                       steps_, has_state, builder_));
+                                       common_, steps_, has_state, builder_));
     result.checks = std::move(source_.checks);
     result.checks.insert(result.checks.end(), checks_.begin(), checks_.end());
     if (has_state) {
@@ -121,6 +121,7 @@ class TorchDistReader {
     SS_ASSIGN_OR_RETURN(const auto optimizer, common.Find("optimizer"));
     if (optimizer.has_value()) {
       SS_RETURN_IF_ERROR(steps_.Collect(file, torch, *optimizer));
+      SS_RETURN_IF_ERROR(common_.CollectGroups(*optimizer));
     }
     for (const DcpBytes& object : metadata_.bytes) {
       if (!absl::StrContains(object.key, kFlatState) ||
@@ -131,6 +132,7 @@ class TorchDistReader {
       SS_ASSIGN_OR_RETURN(const TorchFile groups,
                           TorchFile::Read(data, object.place.range));
       SS_RETURN_IF_ERROR(steps_.Collect(data, groups, groups.root()));
+      SS_RETURN_IF_ERROR(common_.CollectGroups(groups.root()));
     }
     return absl::OkStatus();
   }
@@ -145,7 +147,7 @@ class TorchDistReader {
     SS_ASSIGN_OR_RETURN(args_, ParseMegatronArgs(args, vocab_size));
     SS_ASSIGN_OR_RETURN(const PickleValue iteration, common.Get("iteration"));
     SS_ASSIGN_OR_RETURN(args_.iteration, iteration.AsInt());
-    return absl::OkStatus();
+    return common_.CollectCommon(common);
   }
 
   // A stored tensor of the model, found under `key`.
@@ -219,12 +221,11 @@ class TorchDistReader {
   using Chunks = std::vector<std::vector<Parameter>>;
 
   std::vector<Module> ModulesOf(const Chunks& chunks) const {
-    const auto impl = args_.arguments.find("transformer_impl");
-    const bool fuses_norms = impl == args_.arguments.end() || *impl != "local";
+    const LayerStyle style = LayerStyleOf(args_.arguments);
     std::vector<Module> modules;
     modules.reserve(chunks.size());
     for (const std::vector<Parameter>& parameters : chunks) {
-      modules.push_back(ModuleInOrder(parameters, fuses_norms));
+      modules.push_back(ModuleInOrder(parameters, style));
     }
     return modules;
   }
@@ -344,6 +345,7 @@ class TorchDistReader {
   TensorsByKey by_key_;
   // Of buckets, their keys without the dtypes.
   std::map<std::string, const SourceTensor*> flat_keys_;
+  MegatronCommon common_;
   OptimizerSteps steps_;
   MegatronArgs args_;
   std::vector<LogicalTensor> tensors_;

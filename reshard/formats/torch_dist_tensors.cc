@@ -4,58 +4,14 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "reshard/formats/megatron_names.h"
+#include "reshard/formats/torch_dist_chunks.h"
 #include "reshard/layout/layout.h"
 #include "reshard/layout/model_map.h"
 
 namespace shardshift::reshard {
-namespace {
-
-// A key that a parameter may be stored under, and its place in the stack there.
-struct KeyForm {
-  std::string key;
-  ckpt::Shape stack;  // the extents before those of the parameter
-  int64_t index = 0;  // in the stack
-};
-
-std::vector<KeyForm> FormsOf(const ParameterName& name,
-                             const ModelConfig& model) {
-  std::vector<KeyForm> forms;
-  if (name.layer < 0) {
-    for (std::string& key : MegatronNames(name)) forms.push_back({key, {}, 0});
-    return forms;
-  }
-  ParameterName in_first = name;
-  in_first.layer = 0;
-  in_first.expert = name.expert < 0 ? -1 : 0;
-  for (const std::string& local : MegatronNames(in_first)) {
-    std::string rest = local.substr(std::string("decoder.layers.0.").size());
-    ckpt::Shape experts;
-    int64_t expert = 0;
-    if (name.expert >= 0) {
-      // "mlp.experts.linear_fc1.weight0" of a grouped module.
-      if (absl::StrContains(rest, "local_experts")) continue;
-      rest.pop_back();
-      rest = absl::StrCat("mlp.experts.experts.",
-                          rest.substr(std::string("mlp.experts.").size()));
-      experts = {model.num_experts};
-      expert = name.expert;
-    }
-    ckpt::Shape stack = {model.num_layers};
-    stack.insert(stack.end(), experts.begin(), experts.end());
-    const int64_t experts_each = experts.empty() ? 1 : model.num_experts;
-    forms.push_back({absl::StrCat("decoder.layers.", rest), std::move(stack),
-                     name.layer * experts_each + expert});
-    forms.push_back({absl::StrCat("decoder.layers.", name.layer, ".", rest),
-                     std::move(experts), expert});
-  }
-  return forms;
-}
-
-}  // namespace
 
 TensorsByKey IndexByKey(const SourceTensors& source) {
   TensorsByKey by_key;
@@ -70,24 +26,27 @@ absl::StatusOr<std::vector<StoredTensor>> TorchDistTensors(
   const LocalBuffer whole = ModelMap(model, Layout{}).MakeBuffer({});
   std::map<std::string, StoredTensor> by_key;
   for (const Parameter& parameter : whole.parameters) {
-    const std::vector<KeyForm> forms =
-        FormsOf(TakeApart(parameter.name), model);
-    const KeyForm* found = nullptr;
-    for (const KeyForm& form : forms) {
-      if (present.contains(form.key)) found = &form;
+    const std::vector<StackedKey> keys =
+        TorchDistKeys(TakeApart(parameter.name), model);
+    const StackedKey* found = nullptr;
+    for (const StackedKey& key : keys) {
+      if (present.contains(key.key)) found = &key;
     }
     if (found == nullptr) {
       return absl::DataLossError(
           absl::StrCat(parameter.name, " is missing, which Megatron calls ",
-                       forms.front().key));
+                       keys.front().key));
     }
     StoredTensor& stored = by_key[found->key];
     stored.name = found->key;
     stored.shape = found->stack;
     stored.shape.insert(stored.shape.end(), parameter.shape.begin(),
                         parameter.shape.end());
+    const ckpt::Box at = {found->at, ckpt::Shape(found->at.size(), 1)};
+    const int64_t before =
+        ckpt::RowMajorBounds(ckpt::WholeBox(found->stack), at).first;
     for (Piece piece : parameter.pieces) {
-      piece.offset += found->index * parameter.num_elements();
+      piece.offset += before * parameter.num_elements();
       stored.pieces.push_back(std::move(piece));
     }
   }

@@ -1,0 +1,86 @@
+// A PyTorch distributed checkpoint that is to be written: tensors in chunks
+// over files, objects, and the index of all of them.
+// Source: checkpoint-formats.md 2.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_RESHARD_FORMATS_DCP_WRITER_H_
+#define SHARDSHIFT_RESHARD_FORMATS_DCP_WRITER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ckpt/core/box.h"
+#include "ckpt/core/dtype.h"
+#include "ckpt/foreign_writer.h"
+#include "reshard/exec/export.h"
+#include "reshard/formats/pickle_writer.h"
+#include "reshard/formats/storage_pieces.h"
+#include "reshard/formats/torch_writer.h"
+#include "reshard/formats/zip.h"
+
+namespace shardshift::reshard {
+
+struct DcpWriterOptions {
+  std::string folder = "";  // of all files, "" or with a '/' at its end
+  // Whether keys are told to be paths of one step, which whoever loads without
+  // knowing the keys needs.
+  bool keys_are_paths = true;
+};
+
+class DcpWriter {
+ public:
+  explicit DcpWriter(DcpWriterOptions options) : options_(std::move(options)) {}
+
+  // Gives its number. REQUIRES: as of AddTensor and AddBytes, no name twice.
+  size_t AddFile(std::string name);
+
+  size_t AddTensor(std::string key, ckpt::DType dtype, ckpt::Shape shape);
+
+  // The values of a box of the tensor: its dense image consists of `pieces`, as
+  // PlacedStorage has them. REQUIRES: all boxes of a tensor are its elements,
+  // each once; only an empty tensor has an empty box.
+  void AddChunk(size_t tensor, size_t file, const ckpt::Box& box,
+                std::vector<StoragePiece> pieces);
+
+  // What torch.save makes of an object, or any bytes.
+  void AddBytes(std::string key, size_t file, std::string bytes);
+
+  // Adds the files, and then `.metadata`, without which a directory is none.
+  void Finish(ExportPlan& plan) &&;
+
+ private:
+  struct Tensor {
+    std::string key;
+    PyValue::Items chunks = {};
+    ckpt::Shape shape;
+    ckpt::DType dtype = ckpt::DType::kF32;
+  };
+  // A tensor's place in a file: what torch.save would write.
+  struct Item {
+    int64_t offset_bytes = 0;
+    TorchFileLayout layout;
+    PlacedStorage storage;
+  };
+  struct DataFile {
+    ckpt::ForeignFile file;
+    std::string name;
+    std::shared_ptr<std::vector<Item>> items;
+  };
+
+  // `where`: what tells the item from others of its key.
+  void AddPlace(const std::string& key, PyValue::Attributes where, size_t file,
+                const FileRange& range);
+  std::string Pickle() &&;
+
+  const DcpWriterOptions options_;
+  std::vector<DataFile> files_;
+  std::vector<Tensor> tensors_;
+  std::vector<std::string> bytes_;  // keys
+  PyValue::Entries places_;
+};
+
+}  // namespace shardshift::reshard
+
+#endif  // SHARDSHIFT_RESHARD_FORMATS_DCP_WRITER_H_
