@@ -23,7 +23,7 @@ constexpr std::array<FormatInfo, 7> kFormats = {{
      true, true, true},
     {Format::kSafetensors, "safetensors", "a Hugging Face folder", true, true,
      true, true},
-    {Format::kDcp, "dcp", "PyTorch distributed checkpoint", true, true, false,
+    {Format::kDcp, "dcp", "PyTorch distributed checkpoint", true, true, true,
      true},
     {Format::kTorchDist, "torch_dist", "Megatron-Core distributed checkpoint",
      true, true, false, false},

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "ckpt/core/convert.h"
 #include "ckpt/core/status_macros.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/formats/hf_index.h"
@@ -15,8 +14,6 @@
 
 namespace shardshift::reshard {
 namespace {
-
-constexpr char kWeight[] = "weight";
 
 // What a run would need and a folder cannot hold.
 void NameLeftOut(const CheckpointState& state, Content content,
@@ -80,29 +77,16 @@ absl::StatusOr<ExportPlan> PlanHfExport(const ckpt::Reader& source,
   const Content content = ContentOf(source);
   SS_RETURN_IF_ERROR(CheckStored(source, tensors, content));
   SS_RETURN_IF_ERROR(CheckNothingElse(source, tensors, content));
-  SS_ASSIGN_OR_RETURN(const HfTarget target, PlanHfTarget(state));
+  SS_ASSIGN_OR_RETURN(const HfTarget target,
+                      PlanHfTarget(state, HfForm::kFiles));
   ExportPlan plan;
-  std::vector<ckpt::DType> dtypes;
-  for (const LogicalTensor& tensor : tensors) {
-    SS_ASSIGN_OR_RETURN(
-        const int64_t index,
-        source.FindTensor(tensor.name, RolesOf(content).front()));
-    plan.tensors.push_back({index, tensor.name, kWeight});
-    const ckpt::DType found = source.table().tensors[index].dtype;
-    dtypes.push_back(choice.choice.dtype.value_or(found));
-    SS_RETURN_IF_ERROR(
-        Annotate(ckpt::CheckConversion(found, dtypes.back()), tensor.name));
-  }
+  SS_ASSIGN_OR_RETURN(const std::vector<ckpt::DType> dtypes,
+                      AddHfWeights(source, content, tensors, target,
+                                   choice.choice.dtype, plan));
   std::vector<SafetensorsEntry> entries;
-  for (const StoredTensor& tensor : target.stored) {
-    const ckpt::DType dtype = dtypes[tensor.pieces.front().tensor];
-    for (const Piece& piece : tensor.pieces) {
-      if (dtypes[piece.tensor] == dtype) continue;
-      return absl::FailedPreconditionError(absl::StrCat(
-          tensor.name, " would be of two dtypes, ", ckpt::Name(dtype), " and ",
-          ckpt::Name(dtypes[piece.tensor]), "; choose one with --dtype"));
-    }
-    entries.push_back({tensor, dtype, kWeight});
+  entries.reserve(dtypes.size());
+  for (size_t i = 0; i < dtypes.size(); ++i) {
+    entries.push_back({target.stored[i], dtypes[i], kWeightRoles[0]});
   }
   SS_RETURN_IF_ERROR(AddShards(entries, tensors, choice, plan));
   SS_ASSIGN_OR_RETURN(std::string config,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "ckpt/core/convert.h"
 #include "ckpt/core/status_macros.h"
 #include "reshard/formats/hf_config.h"
 #include "reshard/formats/torch_dtype.h"
@@ -61,10 +62,46 @@ absl::StatusOr<HfTarget> OriginOf(const CheckpointState& state) {
 
 }  // namespace
 
-absl::StatusOr<HfTarget> PlanHfTarget(const CheckpointState& state) {
+absl::StatusOr<HfTarget> PlanHfTarget(const CheckpointState& state,
+                                      HfForm form) {
   SS_ASSIGN_OR_RETURN(HfTarget target, OriginOf(state));
+  if (form == HfForm::kModules) {
+    target.naming.bare = false;
+    target.naming.fused_experts = state.model.has_experts();
+  }
   SS_ASSIGN_OR_RETURN(target.stored, HfTensors(state.model, target.naming));
   return target;
+}
+
+absl::StatusOr<std::vector<ckpt::DType>> AddHfWeights(
+    const ckpt::Reader& source, Content content,
+    const std::vector<LogicalTensor>& tensors, const HfTarget& target,
+    std::optional<ckpt::DType> dtype, ExportPlan& plan) {
+  std::vector<ckpt::DType> dtypes;
+  dtypes.reserve(tensors.size());
+  for (const LogicalTensor& tensor : tensors) {
+    SS_ASSIGN_OR_RETURN(
+        const int64_t index,
+        source.FindTensor(tensor.name, RolesOf(content).front()));
+    plan.tensors.push_back({index, tensor.name, kWeightRoles[0]});
+    const ckpt::DType found = source.table().tensors[index].dtype;
+    dtypes.push_back(dtype.value_or(found));
+    SS_RETURN_IF_ERROR(
+        Annotate(ckpt::CheckConversion(found, dtypes.back()), tensor.name));
+  }
+  std::vector<ckpt::DType> of_stored;
+  of_stored.reserve(target.stored.size());
+  for (const StoredTensor& tensor : target.stored) {
+    of_stored.push_back(dtypes[tensor.pieces.front().tensor]);
+    for (const Piece& piece : tensor.pieces) {
+      if (dtypes[piece.tensor] == of_stored.back()) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          tensor.name, " would be of two dtypes, ",
+          ckpt::Name(of_stored.back()), " and ",
+          ckpt::Name(dtypes[piece.tensor]), "; choose one with --dtype"));
+    }
+  }
+  return of_stored;
 }
 
 absl::StatusOr<std::string> HfConfigText(const HfTarget& target,

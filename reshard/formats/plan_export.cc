@@ -8,6 +8,7 @@
 #include "ckpt/core/status_macros.h"
 #include "reshard/exec/generic_plan.h"
 #include "reshard/formats/dcp_export.h"
+#include "reshard/formats/dcp_model_export.h"
 #include "reshard/formats/generic.h"
 #include "reshard/formats/hf_export.h"
 #include "reshard/formats/safetensors_files.h"
@@ -55,7 +56,10 @@ absl::StatusOr<ExportPlan> PlanExport(const OpenedSource& source, Format to,
             ? " as a model yet; with --generic every tensor keeps its name"
             : "; `reshard formats` lists what can"));
   }
-  if (to == Format::kDcp) return PlanDcpExport(*source.reader, choice);
+  if (to == Format::kDcp) {
+    return choice.generic ? PlanDcpExport(*source.reader, choice)
+                          : PlanDcpModelExport(*source.reader, choice);
+  }
   return choice.generic ? PlanGeneric(*source.reader, choice)
                         : PlanHfExport(*source.reader, choice);
 }
