@@ -27,7 +27,7 @@ struct FixedBytes {
 };
 
 struct ForeignFile {
-  std::string name;  // within its directory
+  std::string name;  // within the directory; may have some itself
   int64_t file_bytes = 0;
   std::vector<FixedBytes> fixed;
   std::vector<FragmentSpec> specs;

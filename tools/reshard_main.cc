@@ -119,7 +119,8 @@ absl::StatusOr<reshard::ReshardReport> Export(
           source, to,
           {.choice = options.choice,
            .generic = flags.generic,
-           .max_shard_size = flags.max_shard_size.value_or("50GB")}));
+           .max_shard_size = flags.max_shard_size.value_or("50GB"),
+           .layout = ApplyLayout(flags.layout, {})}));
   return reshard::ExportCheckpoint(*source.reader, flags.destination, plan,
                                    options);
 }
@@ -195,7 +196,9 @@ absl::Status CheckFlags(const ReshardFlags& flags, reshard::Format to,
     return refuse("--max-shard-size is for --to safetensors");
   }
   if (to != reshard::Format::kNative) {
-    if (has_layout) {
+    const bool knows_ranks =
+        to == reshard::Format::kMegatron || to == reshard::Format::kTorchDist;
+    if (has_layout && !knows_ranks) {
       return refuse(absl::StrCat("--to ", flags.to,
                                  " has no parallel layout; leave the layout "
                                  "flags out"));

@@ -75,7 +75,9 @@ class FileCopier {
     CopiedFiles result;
     result.receipts = part_set_->TakeReceipts();
     for (size_t t = 0; t < sums_.size(); ++t) {
-      if (sums_[t]) result.fingerprints[tensors_[t].source] = sums_[t]->sum;
+      if (!sums_[t]) continue;
+      const auto& [source, copy, targets] = tensors_[t];
+      result.fingerprints[{source, copy}] = sums_[t]->sum;
     }
     return result;
   }

@@ -41,6 +41,7 @@ struct TargetFragment {
 // another in the tensor, and ascend by spec.
 struct TensorCopy {
   int64_t source = 0;  // index into the tensors of the source's table
+  int64_t copy = 0;    // which one, where a tensor becomes several
   std::vector<TargetFragment> targets = {};
 };
 
@@ -52,13 +53,13 @@ struct CopyFilesOptions {
   absl::FunctionRef<void(int64_t done_bytes)> progress = [](int64_t) {};
 };
 
-// By index into the tensors of the source's table.
-using NamedFingerprints = std::map<int64_t, ckpt::Fingerprint>;
+// By `source` and `copy` of a TensorCopy.
+using NamedFingerprints =
+    std::map<std::pair<int64_t, int64_t>, ckpt::Fingerprint>;
 
 struct CopiedFiles {
   std::vector<ckpt::PartReceipt> receipts;  // of the parts, in order
-  // Of what was read, under the name, role and dtype of the copy, by tensor of
-  // the source; where none of these changes the source's table tells it.
+  // Of what was read, under the name, role and dtype of the copy; where none of these changes the source's table tells it.
   NamedFingerprints fingerprints;
 };
 

@@ -137,7 +137,7 @@ CopyPlan OnlyParts(const CopyPlan& plan, const std::vector<bool>& is_wanted) {
     if (is_wanted[p]) some.parts.push_back(plan.parts[p]);
   }
   for (const TensorCopy& copy : plan.tensors) {
-    TensorCopy kept = {.source = copy.source};
+    TensorCopy kept = {.source = copy.source, .copy = copy.copy};
     for (const TargetFragment& target : copy.targets) {
       if (!is_wanted[target.part]) continue;
       kept.targets.push_back({new_index[target.part], target.spec});

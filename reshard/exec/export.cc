@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,8 +24,11 @@ using TensorKey = std::pair<std::string, std::string>;  // name, role
 // A file is a part; of a tensor the fragments follow each other.
 absl::StatusOr<CopyPlan> PlanOf(const ExportPlan& plan) {
   std::map<TensorKey, TensorCopy> copies;
+  std::map<int64_t, int64_t> num_copies;  // by source
   for (const ExportedTensor& tensor : plan.tensors) {
-    copies[{tensor.name, tensor.role}].source = tensor.source;
+    TensorCopy& copy = copies[{tensor.name, tensor.role}];
+    copy.source = tensor.source;
+    copy.copy = num_copies[tensor.source]++;
   }
   CopyPlan result;
   for (int64_t f = 0; f < std::ssize(plan.files); ++f) {
@@ -44,6 +48,20 @@ absl::StatusOr<CopyPlan> PlanOf(const ExportPlan& plan) {
     result.tensors.push_back(std::move(copies[{tensor.name, tensor.role}]));
   }
   return result;
+}
+
+// The directories of the plan's files, each after the one that it lies in.
+std::set<std::string> DirectoriesOf(const ExportPlan& plan) {
+  std::set<std::string> directories;
+  const auto add = [&](const std::string& name) {
+    for (size_t slash = name.find('/'); slash != std::string::npos;
+         slash = name.find('/', slash + 1)) {
+      directories.insert(name.substr(0, slash));
+    }
+  };
+  for (const ckpt::ForeignFile& file : plan.files) add(file.name);
+  for (const TextFile& text : plan.texts) add(text.name);
+  return directories;
 }
 
 // What was written, as one table.
@@ -66,6 +84,10 @@ absl::StatusOr<ReshardReport> ExportCheckpoint(const ckpt::Reader& source,
                                                const ReshardOptions& options) {
   SS_ASSIGN_OR_RETURN(const CopyPlan copies, PlanOf(plan));
   SS_ASSIGN_OR_RETURN(PartialRun run, PartialRun::Create(source, destination));
+  const std::set<std::string> directories = DirectoriesOf(plan);
+  for (const std::string& name : directories) {
+    SS_RETURN_IF_ERROR(ckpt::MakeDirectories(ckpt::JoinPath(run.path(), name)));
+  }
   const ckpt::CheckpointId id = {source.step(), "{}"};
   const int64_t total_bytes = PayloadBytes(copies);
   const auto progress = [&](int64_t done_bytes) {
@@ -83,9 +105,14 @@ absl::StatusOr<ReshardReport> ExportCheckpoint(const ckpt::Reader& source,
     SS_RETURN_IF_ERROR(
         ckpt::ReplaceFile(ckpt::JoinPath(run.path(), text.name), text.text));
   }
+  for (const std::string& name : directories) {
+    SS_RETURN_IF_ERROR(ckpt::SyncDirectory(ckpt::JoinPath(run.path(), name)));
+  }
   ReshardReport report;
   report.step = source.step();
-  report.tensors = std::ssize(copies.tensors);
+  report.tensors =
+      std::count_if(copies.tensors.begin(), copies.tensors.end(),
+                    [](const TensorCopy& copy) { return copy.copy == 0; });
   report.payload_bytes = total_bytes;
   report.parts = std::ssize(copies.parts);
   report.converted = Converts(source, copies);

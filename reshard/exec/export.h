@@ -15,11 +15,13 @@
 namespace shardshift::reshard {
 
 struct TextFile {
-  std::string name;
+  std::string name;  // within the destination; may have directories
   std::string text;
 };
 
-// A tensor of the source under the name and role of the export.
+// A tensor of the source under the name and role of the export. It may be
+// there several times, as a format keeps masters beside rounded weights, or a
+// replica for each rank: each under a role of its own.
 struct ExportedTensor {
   int64_t source = 0;  // index into the tensors of the source's table
   std::string name;    // as in FragmentSpec

@@ -87,7 +87,8 @@ absl::StatusOr<CopyPlan> PlanGenericCopy(const ckpt::Reader& source,
     const ckpt::Tensor& tensor = source.table().tensors[t];
     const int64_t part = index_of[number];
     std::vector<ckpt::FragmentSpec>& specs = plan.parts[part].specs;
-    plan.tensors.push_back({t, {{part, std::ssize(specs)}}});
+    plan.tensors.push_back(
+        {.source = t, .targets = {{part, std::ssize(specs)}}});
     specs.push_back({tensor.name, tensor.role, DTypeOf(tensor, choice),
                      tensor.shape, ckpt::WholeBox(tensor.shape)});
   }

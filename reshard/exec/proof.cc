@@ -18,7 +18,7 @@ std::vector<ExpectedTensor> ExpectedTensors(const ckpt::Reader& source,
   for (const TensorCopy& copy : plan.tensors) {
     const TargetFragment& any = copy.targets.front();
     const ckpt::FragmentSpec& spec = plan.parts[any.part].specs[any.spec];
-    const auto it = named.find(copy.source);
+    const auto it = named.find({copy.source, copy.copy});
     expected.push_back({{.name = spec.tensor,
                          .role = spec.role,
                          .dtype = spec.dtype,

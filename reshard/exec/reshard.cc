@@ -75,8 +75,8 @@ struct Share {
 // in the files.
 std::string Pack(const Share& share) {
   nlohmann::json named = nlohmann::json::array();
-  for (const auto& [source, sum] : share.named) {
-    named.push_back({source, sum.low, sum.high});
+  for (const auto& [copy, sum] : share.named) {
+    named.push_back({copy.first, copy.second, sum.low, sum.high});
   }
   return nlohmann::json{{"linked", share.linked_parts}, {"named", named}}
       .dump();
@@ -87,8 +87,8 @@ void AddPacked(const std::string& packed, ReshardReport& report,
   const nlohmann::json share = nlohmann::json::parse(packed);
   report.linked_parts += share["linked"].get<int64_t>();
   for (const nlohmann::json& sum : share["named"]) {
-    named[sum[0].get<int64_t>()] += ckpt::Fingerprint{
-        .low = sum[1].get<uint64_t>(), .high = sum[2].get<uint64_t>()};
+    named[{sum[0].get<int64_t>(), sum[1].get<int64_t>()}] += ckpt::Fingerprint{
+        .low = sum[2].get<uint64_t>(), .high = sum[3].get<uint64_t>()};
   }
 }
 

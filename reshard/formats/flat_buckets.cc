@@ -42,6 +42,23 @@ int64_t BucketOf(const FlatBuffer& flat, int64_t parameter) {
   return bucket - flat.buckets.begin();
 }
 
+int64_t CompactBegin(const FlatBuffer& flat, int64_t parameter) {
+  int64_t begin = flat.parameters[parameter].begin;
+  const int64_t bucket = BucketOf(flat, parameter);
+  for (int64_t b = 0; b < bucket; ++b) {
+    begin -= flat.buckets[b].range.size() - flat.buckets[b].unpadded;
+  }
+  return begin;
+}
+
+int64_t CompactElements(const FlatBuffer& flat) {
+  int64_t num_elements = 0;
+  for (const FlatBuffer::Bucket& bucket : flat.buckets) {
+    num_elements += bucket.unpadded;
+  }
+  return num_elements;
+}
+
 absl::Status AddFlatParameter(const Parameter& parameter, int64_t begin,
                               const SourceTensor& flat, const std::string& role,
                               const std::vector<LogicalTensor>& tensors,

@@ -29,6 +29,11 @@ struct FlatPlace {
 FlatBuffer LayOutFlat(const MegatronArgs& args, const FlatPlace& place,
                       const std::vector<const ModuleParameter*>& parameters);
 
+// Where a parameter begins, and how many elements there are, once the padding
+// at the ends of the buckets is left out.
+int64_t CompactBegin(const FlatBuffer& flat, int64_t parameter);
+int64_t CompactElements(const FlatBuffer& flat);
+
 // Which bucket a parameter of the buffer lies in.
 int64_t BucketOf(const FlatBuffer& flat, int64_t parameter);
 

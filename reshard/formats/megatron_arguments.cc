@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reshard/formats/megatron_arguments.h"
 
-#include <array>
 #include <initializer_list>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "reshard/formats/torch_dtype.h"
+#include "reshard/layout/stages.h"
 
 namespace shardshift::reshard {
 namespace {
@@ -84,48 +85,51 @@ json ExpertArguments(const ModelConfig& model) {
 // have is Megatron's default.
 struct Source {
   const char* argument;
-  std::initializer_list<const char*> path;
+  const char* object;  // of the state, and the key there
+  const char* key;
   json absent;
 };
 
 json RunArguments(const CheckpointState& state) {
-  static const auto& sources = *new std::vector<Source>{
-      {"seq_length",
-       {"training", "seq_length"},
+  const std::vector<Source> sources = {
+      {"seq_length", "training", "seq_length",
        state.model.max_position_embeddings},
-      {"global_batch_size", {"training", "global_batch_size"}, 1},
-      {"seed", {"training", "seed"}, 1234},
-      {"init_method_std", {"training", "init_method_std"}, 0.02},
-      {"lr", {"schedule", "lr"}, nullptr},
-      {"min_lr", {"schedule", "min_lr"}, 0.0},
-      {"lr_warmup_init", {"schedule", "lr_warmup_init"}, 0.0},
-      {"lr_decay_style", {"schedule", "lr_decay_style"}, "linear"},
-      {"adam_beta1", {"optimizer", "adam_beta1"}, 0.9},
-      {"adam_beta2", {"optimizer", "adam_beta2"}, 0.999},
-      {"adam_eps", {"optimizer", "adam_eps"}, 1e-8},
-      {"weight_decay", {"optimizer", "weight_decay"}, 0.01},
-      {"clip_grad", {"optimizer", "clip_grad"}, 1.0},
+      {"global_batch_size", "training", "global_batch_size", 1},
+      {"seed", "training", "seed", 1234},
+      {"init_method_std", "training", "init_method_std", 0.02},
+      {"lr", "schedule", "lr", nullptr},
+      {"min_lr", "schedule", "min_lr", 0.0},
+      {"lr_warmup_init", "schedule", "lr_warmup_init", 0.0},
+      {"lr_decay_style", "schedule", "lr_decay_style", "linear"},
+      {"adam_beta1", "optimizer", "adam_beta1", 0.9},
+      {"adam_beta2", "optimizer", "adam_beta2", 0.999},
+      {"adam_eps", "optimizer", "adam_eps", 1e-8},
+      {"weight_decay", "optimizer", "weight_decay", 0.01},
+      {"clip_grad", "optimizer", "clip_grad", 1.0},
   };
   json arguments = {{"optimizer", "adam"}, {"micro_batch_size", 1}};
   for (const Source& source : sources) {
-    const json& found = StateValue(state.state, source.path);
+    const json& found = StateValue(state.state, {source.object, source.key});
     arguments[source.argument] =
         found.is_primitive() && !found.is_null() ? found : source.absent;
   }
   return arguments;
 }
 
-json LayoutArguments(const Layout& layout) {
+json LayoutArguments(const ModelConfig& model, const Layout& layout) {
   const auto or_none = [](int64_t value) {
     return value == 0 ? json() : json(value);
   };
-  const int64_t chunks = layout.virtual_stages;
+  // Of a stage, where these are interleaved.
+  const int64_t chunks =
+      std::ssize(LayersOfChunks(model, layout)) / layout.pipeline;
+  const json interleaved = chunks == 1 ? json() : json(chunks);
   return {
       {"tensor_model_parallel_size", layout.tensor},
       {"pipeline_model_parallel_size", layout.pipeline},
       {"transformer_pipeline_model_parallel_size", layout.pipeline},
-      {"virtual_pipeline_model_parallel_size", or_none(chunks)},
-      {"num_virtual_stages_per_pipeline_rank", or_none(chunks)},
+      {"virtual_pipeline_model_parallel_size", interleaved},
+      {"num_virtual_stages_per_pipeline_rank", interleaved},
       {"num_layers_per_virtual_pipeline_stage", nullptr},
       {"decoder_first_pipeline_num_layers", or_none(layout.first_stage_layers)},
       {"decoder_last_pipeline_num_layers", or_none(layout.last_stage_layers)},
@@ -176,10 +180,12 @@ json ArgumentsFor(const CheckpointState& state, const ArgumentsChoice& choice) {
   if (!is_megatrons || arguments.value("params_dtype", json()) != dtype) {
     arguments.update(PrecisionArguments(choice.weight_dtype));
   }
-  arguments.update(LayoutArguments(choice.layout));
+  arguments.update(LayoutArguments(state.model, choice.layout));
   if (choice.layout.tensor == 1) arguments["sequence_parallel"] = false;
   arguments["ckpt_format"] = choice.format;
-  arguments["dist_ckpt_optim_fully_reshardable"] = true;
+  if (choice.format == "torch_dist") {
+    arguments["dist_ckpt_optim_fully_reshardable"] = true;
+  }
   // A loader asks for no more than there is.
   arguments["no_save_rng"] = true;
   arguments["no_save_optim"] = choice.has_optimizer ? json() : json(true);

@@ -7,7 +7,7 @@
 #ifndef SHARDSHIFT_RESHARD_FORMATS_MEGATRON_ARGUMENTS_H_
 #define SHARDSHIFT_RESHARD_FORMATS_MEGATRON_ARGUMENTS_H_
 
-#include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "absl/status/statusor.h"
@@ -30,6 +30,7 @@ struct ArgumentsChoice {
 };
 
 // Each as PickleToJson has it; `rank` is set for each file.
+// REQUIRES: ValidateStages(state.model, choice.layout) is OK.
 nlohmann::json ArgumentsFor(const CheckpointState& state,
                             const ArgumentsChoice& choice);
 

@@ -15,12 +15,11 @@ namespace shardshift::reshard {
 namespace {
 
 constexpr int64_t kMaxTrackerBytes = 64;
-constexpr char kTracker[] = "latest_checkpointed_iteration.txt";
 
 }  // namespace
 
 absl::StatusOr<std::string> MegatronIteration(const std::string& path) {
-  const std::string tracker = ckpt::JoinPath(path, kTracker);
+  const std::string tracker = ckpt::JoinPath(path, kMegatronTracker);
   SS_ASSIGN_OR_RETURN(const bool is_root, ckpt::Exists(tracker));
   if (!is_root) return path;
   SS_ASSIGN_OR_RETURN(const ckpt::File file, ckpt::File::OpenForRead(tracker));
@@ -35,6 +34,10 @@ absl::StatusOr<std::string> MegatronIteration(const std::string& path) {
         tracker, " names no iteration, expected a number or \"release\""));
   }
   return ckpt::JoinPath(path, absl::StrFormat("iter_%07d", iteration));
+}
+
+std::string IterationName(int64_t iteration) {
+  return iteration == 0 ? "release" : absl::StrFormat("iter_%07d", iteration);
 }
 
 int64_t IterationOf(const std::string& directory) {

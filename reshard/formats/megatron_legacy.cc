@@ -11,7 +11,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/file.h"
 #include "reshard/formats/megatron_args.h"
@@ -24,15 +23,6 @@
 
 namespace shardshift::reshard {
 namespace {
-
-constexpr char kModelFile[] = "model_optim_rng.pt";
-
-std::string FolderName(const Layout& layout, const ModelRank& rank) {
-  std::string name = absl::StrFormat("mp_rank_%02d", rank.tensor);
-  if (layout.pipeline > 1) absl::StrAppendFormat(&name, "_%03d", rank.pipeline);
-  if (layout.expert > 1) absl::StrAppendFormat(&name, "_%03d", rank.expert);
-  return name;
-}
 
 bool IsRankFolder(absl::string_view name) {
   return absl::StartsWith(name, "mp_rank_");
@@ -56,7 +46,7 @@ class LegacyReader {
       for (rank.tensor = 0; rank.tensor < layout.tensor; ++rank.tensor) {
         for (rank.expert = 0; rank.expert < layout.expert; ++rank.expert) {
           SS_RETURN_IF_ERROR(ReadRank(rank));
-          expected.insert(FolderName(layout, rank));
+          expected.insert(LegacyFolderName(layout, rank));
         }
       }
     }
@@ -74,7 +64,7 @@ class LegacyReader {
           absl::StrCat(directory_, " has no folder mp_rank_*"));
     }
     const std::string path =
-        ckpt::JoinPath(ckpt::JoinPath(directory_, *first), kModelFile);
+        ckpt::JoinPath(ckpt::JoinPath(directory_, *first), kLegacyModelFile);
     SS_ASSIGN_OR_RETURN(const ckpt::File file, ckpt::File::OpenForRead(path));
     SS_ASSIGN_OR_RETURN(const TorchFile torch, TorchFile::Read(file));
     const auto read = [&]() -> absl::Status {
@@ -153,8 +143,8 @@ class LegacyReader {
 
   absl::Status ReadRank(const ModelRank& rank) {
     const std::string folder =
-        ckpt::JoinPath(directory_, FolderName(args_.layout, rank));
-    const std::string path = ckpt::JoinPath(folder, kModelFile);
+        ckpt::JoinPath(directory_, LegacyFolderName(args_.layout, rank));
+    const std::string path = ckpt::JoinPath(folder, kLegacyModelFile);
     SS_ASSIGN_OR_RETURN(const ckpt::File file, ckpt::File::OpenForRead(path));
     SS_ASSIGN_OR_RETURN(const TorchFile torch, TorchFile::Read(file));
     SS_RETURN_IF_ERROR(Annotate(CheckSameRun(torch, rank), path));
@@ -202,7 +192,8 @@ class LegacyReader {
   void NoteReplicas(const std::string& path, const Module& module,
                     const ModelRank& rank) {
     for (const ModuleParameter& p : module.parameters) {
-      if (p.is_expert) continue;
+      // A part of the vocabulary may be padding alone.
+      if (p.is_expert || p.parameter->pieces.empty()) continue;
       std::string key = p.parameter->is_copy
                             ? tensors_[p.parameter->pieces.front().tensor].name
                             : p.parameter->name;

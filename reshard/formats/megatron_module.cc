@@ -161,6 +161,11 @@ Module ModuleInOrder(const std::vector<Parameter>& parameters,
   return module;
 }
 
+bool Decays(const ModuleParameter& parameter) {
+  return parameter.parameter->shape.size() > 1 &&
+         !absl::EndsWith(parameter.name, ".bias");
+}
+
 std::vector<const ModuleParameter*> ParametersOfBuffer(const Module& module,
                                                        const Layout& layout,
                                                        bool experts) {

@@ -44,6 +44,10 @@ absl::StatusOr<Module> ReadModule(
 Module ModuleInOrder(const std::vector<Parameter>& parameters,
                      const LayerStyle& style);
 
+// Whether its group of the optimizer decays: matrices do, biases and norms do
+// not.
+bool Decays(const ModuleParameter& parameter);
+
 // Those that lie in the flat buffer of the experts, or in the other; without a
 // buffer of their own experts lie there, too.
 std::vector<const ModuleParameter*> ParametersOfBuffer(const Module& module,

@@ -10,6 +10,7 @@
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/file.h"
 #include "reshard/formats/flat_buckets.h"
+#include "reshard/formats/megatron_ranks.h"
 #include "reshard/layout/flat_buffer.h"
 
 namespace shardshift::reshard {
@@ -141,17 +142,14 @@ class DistributedState {
     const FlatBuffer flat = LayOutFlat(
         *adder_.source().args, {adder_.source().is_first_stage, chunk, experts},
         parameters);
-    int64_t unpadded = 0;
-    for (const FlatBuffer::Bucket& bucket : flat.buckets) {
-      unpadded += bucket.unpadded;
-    }
+    const int64_t num_elements = CompactElements(flat);
     for (const StateKey& state : kFlatStates) {
       SS_ASSIGN_OR_RETURN(const PickleValue value, states.Get(state.key));
       SS_ASSIGN_OR_RETURN(const TorchTensor tensor, torch_.Tensor(value));
-      if (tensor.shape != ckpt::Shape{unpadded} || !tensor.IsDense()) {
+      if (tensor.shape != ckpt::Shape{num_elements} || !tensor.IsDense()) {
         return Wrong(absl::StrCat(
             state.key, " has shape ", ckpt::ToString(tensor.shape),
-            ", by the arguments the buffer has ", unpadded, " elements"));
+            ", by the arguments the buffer has ", num_elements, " elements"));
       }
       adder_.AddCheck(path_, tensor);
       SS_RETURN_IF_ERROR(AddState(flat, parameters, tensor, state.role));
@@ -171,12 +169,7 @@ class DistributedState {
       if (!adder_.IsMine(*parameters[i])) continue;
       const Parameter& parameter = *parameters[i]->parameter;
       if (parameter.is_copy) continue;
-      // The padding of all buckets before its own is left out.
-      int64_t begin = flat.parameters[i].begin;
-      const int64_t bucket = BucketOf(flat, static_cast<int64_t>(i));
-      for (int64_t b = 0; b < bucket; ++b) {
-        begin -= flat.buckets[b].range.size() - flat.buckets[b].unpadded;
-      }
+      const int64_t begin = CompactBegin(flat, static_cast<int64_t>(i));
       SS_RETURN_IF_ERROR(adder_.AddFlat(parameter, begin, source, role));
     }
     return absl::OkStatus();
@@ -195,12 +188,31 @@ class PlainState {
   PlainState(const TorchFile& torch, int64_t file, StateAdder& adder)
       : torch_(torch), file_(file), adder_(adder) {}
 
-  absl::Status Add(const PickleValue& optimizer,
+  // Experts on ranks of their own have an optimizer of their own.
+  absl::Status Add(const PickleValue& root,
                    const std::vector<Module>& modules) {
-    SS_ASSIGN_OR_RETURN(const PickleValue inner, optimizer.Get("optimizer"));
+    const bool separates = adder_.source().args->layout.separates_experts();
+    if (!separates) return AddOptimizer(root, modules, false);
+    SS_ASSIGN_OR_RETURN(const auto optimizers, root.AsList());
+    if (optimizers.size() != 2) {
+      return absl::DataLossError(absl::StrCat(
+          torch_.path(), ": has ", optimizers.size(),
+          " optimizers, expected those of the dense parameters and of the "
+          "experts"));
+    }
+    SS_RETURN_IF_ERROR(AddOptimizer(optimizers[0], modules, false));
+    return AddOptimizer(optimizers[1], modules, true);
+  }
+
+ private:
+  absl::Status AddOptimizer(const PickleValue& optimizer,
+                            const std::vector<Module>& modules, bool experts) {
+    // Where all parameters have 32 bits, torch's is not wrapped.
+    SS_ASSIGN_OR_RETURN(const auto wrapped, optimizer.Find("optimizer"));
+    const PickleValue inner = wrapped.value_or(optimizer);
     SS_ASSIGN_OR_RETURN(const PickleValue state, inner.Get("state"));
     SS_ASSIGN_OR_RETURN(const auto states, state.AsEntries());
-    SS_ASSIGN_OR_RETURN(const auto order, InOrder(inner, modules));
+    SS_ASSIGN_OR_RETURN(const auto order, InOrder(inner, modules, experts));
     SS_ASSIGN_OR_RETURN(const auto masters, MastersOf(optimizer));
     if (states.size() != order.size() ||
         (!masters.empty() && masters.size() != order.size())) {
@@ -228,14 +240,9 @@ class PlainState {
     return absl::OkStatus();
   }
 
- private:
-  static bool Decays(const ModuleParameter& parameter) {
-    return parameter.tensor.shape.size() > 1 &&
-           !absl::EndsWith(parameter.name, ".bias");
-  }
-
   absl::StatusOr<std::vector<const ModuleParameter*>> InOrder(
-      const PickleValue& inner, const std::vector<Module>& modules) const {
+      const PickleValue& inner, const std::vector<Module>& modules,
+      bool experts) const {
     SS_ASSIGN_OR_RETURN(const PickleValue value, inner.Get("param_groups"));
     SS_ASSIGN_OR_RETURN(const auto groups, value.AsList());
     std::vector<const ModuleParameter*> order;
@@ -243,8 +250,9 @@ class PlainState {
       SS_ASSIGN_OR_RETURN(const PickleValue mult, group.Get("wd_mult"));
       SS_ASSIGN_OR_RETURN(const double decay, mult.AsDouble());
       for (const Module& module : modules) {
-        for (const ModuleParameter& p : module.parameters) {
-          if (Decays(p) == (decay != 0)) order.push_back(&p);
+        for (const ModuleParameter* p : ParametersOfBuffer(
+                 module, adder_.source().args->layout, experts)) {
+          if (Decays(*p) == (decay != 0)) order.push_back(p);
         }
       }
     }
@@ -308,7 +316,7 @@ absl::StatusOr<OptimizerKind> AddOptimizer(const OptimizerSource& source,
         PlainState(*source.torch, file, adder).Add(*optimizer, modules));
     return OptimizerKind::kPlain;
   }
-  const std::string path = ckpt::JoinPath(source.folder, "distrib_optim.pt");
+  const std::string path = ckpt::JoinPath(source.folder, kLegacyOptimizerFile);
   SS_ASSIGN_OR_RETURN(const ckpt::File file, ckpt::File::OpenForRead(path));
   SS_ASSIGN_OR_RETURN(const TorchFile torch, TorchFile::Read(file));
   SS_ASSIGN_OR_RETURN(const int64_t number, adder.AddFile(path));

@@ -7,11 +7,29 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "ckpt/core/status_macros.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/layout/layout.h"
 
 namespace shardshift::reshard {
+
+std::string LegacyFolderName(const Layout& layout, const ModelRank& rank) {
+  std::string name = absl::StrFormat("mp_rank_%02d", rank.tensor);
+  if (layout.pipeline > 1) absl::StrAppendFormat(&name, "_%03d", rank.pipeline);
+  if (layout.expert > 1) absl::StrAppendFormat(&name, "_%03d", rank.expert);
+  return name;
+}
+
+int64_t WriterOf(const Layout& layout, const ModelRank& rank) {
+  if (layout.expert == 1) {
+    return RankOf(layout, RankCoordinates{.tensor = rank.tensor,
+                                          .pipeline = rank.pipeline});
+  }
+  return RankOf(layout, ExpertCoordinates{.tensor = rank.tensor,
+                                          .expert = rank.expert,
+                                          .pipeline = rank.pipeline});
+}
 
 std::vector<std::vector<Parameter>> ParametersOfRank(const ModelMap& map,
                                                      const ModelRank& rank) {
@@ -43,10 +61,6 @@ absl::StatusOr<ForeignCheckpoint> FinishMegatron(
       result.files,
       builder.Build(args.iteration, StateText(state), StateText(record)));
   result.left_out.emplace_back("random number state (rng_state)");
-  if (has_state) {
-    result.left_out.emplace_back(
-        "weights of the model, which were compared with the masters");
-  }
   return result;
 }
 

@@ -26,6 +26,15 @@ struct ModelRank {
   int64_t expert = 0;
 };
 
+inline constexpr char kLegacyModelFile[] = "model_optim_rng.pt";
+inline constexpr char kLegacyOptimizerFile[] = "distrib_optim.pt";
+
+// "mp_rank_01_003": its folder in a legacy checkpoint.
+std::string LegacyFolderName(const Layout& layout, const ModelRank& rank);
+
+// The first of the ranks that hold this part of the model.
+int64_t WriterOf(const Layout& layout, const ModelRank& rank);
+
 // By chunk: the dense parameters, then those of the rank's experts.
 std::vector<std::vector<Parameter>> ParametersOfRank(const ModelMap& map,
                                                      const ModelRank& rank);

@@ -5,12 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "ckpt/core/status_macros.h"
 #include "reshard/formats/megatron_arguments.h"
 #include "reshard/formats/megatron_common.h"
 #include "reshard/formats/pickle_json.h"
-#include "reshard/formats/torch_dtype.h"
+#include "reshard/layout/stages.h"
 
 namespace shardshift::reshard {
 namespace {
@@ -116,6 +115,20 @@ std::vector<json> GroupsOf(const CheckpointState& state, const json& arguments,
   return groups;
 }
 
+// Arguments of classes that are not written are named instead.
+void DropUnwritable(MegatronTarget& target) {
+  json kept = json::object();
+  for (const auto& [key, value] : target.args.arguments.items()) {
+    if (absl::IsPermissionDenied(PickleFromJson(value).status())) {
+      target.left_out.push_back(
+          absl::StrCat("args.", key, ", of a class that is not written"));
+    } else {
+      kept[key] = value;
+    }
+  }
+  target.args.arguments = std::move(kept);
+}
+
 void NameLeftOut(const CheckpointState& state, MegatronTarget& target) {
   for (const auto& [key, value] : state.state.items()) {
     // These became arguments, groups and the scheduler.
@@ -128,11 +141,6 @@ void NameLeftOut(const CheckpointState& state, MegatronTarget& target) {
 }
 
 }  // namespace
-
-std::string MegatronTarget::IterationName() const {
-  if (args.iteration == 0) return "release";
-  return absl::StrFormat("iter_%07d", args.iteration);
-}
 
 std::string MegatronTarget::Tracker() const {
   return args.iteration == 0 ? "release" : absl::StrCat(args.iteration);
@@ -198,6 +206,7 @@ absl::StatusOr<MegatronTarget> PlanMegatronTarget(
         "--pipeline-model-parallel-layout: Megatron's arguments would hold an "
         "object of its own; give the stages by other flags");
   }
+  SS_RETURN_IF_ERROR(ValidateStages(state.model, choice.layout));
   MegatronTarget target;
   target.content = choice.content;
   target.weight_dtype = WeightDType(state, choice);
@@ -218,6 +227,7 @@ absl::StatusOr<MegatronTarget> PlanMegatronTarget(
     return Annotate(args.status(), "the arguments of the target");
   }
   target.args = *std::move(args);
+  DropUnwritable(target);
   if (target.args.model != model) {
     return absl::FailedPreconditionError(
         absl::StrCat("Megatron's arguments cannot describe this model: ",

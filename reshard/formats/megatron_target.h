@@ -18,6 +18,7 @@
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/formats/format.h"
 #include "reshard/formats/megatron_args.h"
+#include "reshard/formats/megatron_iteration.h"
 #include "reshard/formats/megatron_names.h"
 #include "reshard/formats/pickle_writer.h"
 #include "reshard/layout/content.h"
@@ -46,8 +47,7 @@ struct MegatronTarget {
   int64_t optimizer_step = 0;
   std::vector<std::string> left_out;  // of the source, what has no home there
 
-  // The name of the directory of the iteration: 0 is a release.
-  std::string IterationName() const;
+  std::string IterationFolder() const { return IterationName(args.iteration); }
   // What the tracker file says.
   std::string Tracker() const;
 

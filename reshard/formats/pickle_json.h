@@ -28,8 +28,10 @@ namespace shardshift::reshard {
 // than 2^20 values, or 64 one in the other.
 absl::StatusOr<nlohmann::json> PickleToJson(const PickleValue& value);
 
-// Errors: DataLoss for JSON that is no such form; PermissionDenied for a global
-// that no checkpoint has, as whoever loads the pickle would call it.
+// Whoever loads the pickle calls what it names, so that few globals may be in
+// it: plain containers of values, torch's dtypes, Megatron's enums.
+// Errors: DataLoss for JSON that is no such form; PermissionDenied for another
+// global.
 absl::StatusOr<PyValue> PickleFromJson(const nlohmann::json& json);
 
 }  // namespace shardshift::reshard

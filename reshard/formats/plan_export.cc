@@ -11,7 +11,9 @@
 #include "reshard/formats/dcp_model_export.h"
 #include "reshard/formats/generic.h"
 #include "reshard/formats/hf_export.h"
+#include "reshard/formats/megatron_legacy_export.h"
 #include "reshard/formats/safetensors_files.h"
+#include "reshard/formats/torch_dist_export.h"
 
 namespace shardshift::reshard {
 namespace {
@@ -55,6 +57,12 @@ absl::StatusOr<ExportPlan> PlanExport(const OpenedSource& source, Format to,
         can_other
             ? " as a model yet; with --generic every tensor keeps its name"
             : "; `reshard formats` lists what can"));
+  }
+  if (to == Format::kMegatron) {
+    return PlanMegatronLegacyExport(*source.reader, choice);
+  }
+  if (to == Format::kTorchDist) {
+    return PlanTorchDistExport(*source.reader, choice);
   }
   if (to == Format::kDcp) {
     return choice.generic ? PlanDcpExport(*source.reader, choice)

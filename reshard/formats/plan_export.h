@@ -10,6 +10,7 @@
 #include "reshard/exec/export.h"
 #include "reshard/formats/format.h"
 #include "reshard/formats/open_source.h"
+#include "reshard/layout/layout.h"
 
 namespace shardshift::reshard {
 
@@ -17,6 +18,7 @@ struct ExportChoice {
   CopyChoice choice = {};
   bool generic = false;  // every tensor under the key that it has
   std::string max_shard_size = "50GB";  // of a safetensors file
+  Layout layout = {};                   // of a format that knows ranks
 };
 
 // Errors: Unimplemented for a format that cannot be written; as ReadState and

@@ -125,6 +125,27 @@ def test_megatron(directory, name):
     assert progress["step"] == 10 and progress["skipped_iterations"] == 0
 
 
+def test_to_torch_dist(directory, name, *layout):
+    """As Megatron-Core's distributed checkpoint, and back."""
+    written = directory / f"{name}-torch-dist"
+    result = succeed("reshard", directory / name / "ckpt", written, "--to",
+                     "torch_dist", *layout)
+    assert "rounded" in result.stdout, result.stdout
+    assert (written / "latest_checkpointed_iteration.txt").read_text() == "10"
+    folder = written / "iter_0000010"
+    assert json.loads((folder / "metadata.json").read_text()) == {
+        "sharded_backend": "torch_dist", "sharded_backend_version": 1,
+        "common_backend": "torch", "common_backend_version": 1}
+    assert zipfile.ZipFile(folder / "common.pt").testzip() is None
+    for path in folder.glob("*.distcp"):
+        check_archives(path)
+    succeed("ckpt", "verify", "--deep", written)
+    back = directory / f"{name}-torch-dist-run"
+    succeed("reshard", written, back, "--dp", 2)
+    expected = json.loads((directory / name / "expected.json").read_text())
+    check_megatron(Copy(back), expected, ["master", "exp_avg", "exp_avg_sq"])
+
+
 def test_damage(directory):
     """A flipped bit in a value is found by the archive's checksum."""
     source = directory / "legacy-gpt2-tp2pp2dp2" / "ckpt"
@@ -305,8 +326,8 @@ def check_dcp_copy(directory, name, run_dir):
 
 
 def check_archives(path):
+    """Archives follow each other; each ends with a record of 22 bytes."""
     data = path.read_bytes()
-    # Archives follow each other; each ends with a record of 22 bytes.
     ends = [m.start() + 22 for m in re.finditer(b"PK\x05\x06", data)]
     begin = data.index(b"PK\x03\x04")
     assert ends[-1] == len(data)
@@ -324,6 +345,12 @@ def main():
             name = archive.name.removesuffix(".tar.xz")
             if "shifted" not in name:
                 test_megatron(directory, name)
+        test_to_torch_dist(directory, "legacy-gpt2-tp2pp2dp2", "--tp", 4)
+        test_to_torch_dist(directory, "torch_dist-gpt2-tp2pp1dp3-model_space",
+                           "--pp", 2, "--use-distributed-optimizer")
+        test_to_torch_dist(directory, "legacy-moe-ep2dp4", "--tp", 2, "--pp", 2,
+                           "--dp", 2, "--ep", 4,
+                           "--use-distributed-optimizer")
         test_damage(directory)
         test_other_rank(directory)
         test_shifted(directory)

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reshard/formats/megatron_exports.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ckpt/core/convert.h"
+#include "ckpt/core/status_macros.h"
+#include "reshard/layout/content.h"
+
+namespace shardshift::reshard {
+
+absl::StatusOr<MegatronSource> ReadMegatronSource(const ckpt::Reader& source,
+                                                  Format format,
+                                                  const ExportChoice& choice) {
+  if (choice.choice.select != "*") {
+    return absl::InvalidArgumentError(
+        "--select makes no whole model, as Megatron's checkpoint has to be");
+  }
+  MegatronSource result;
+  SS_ASSIGN_OR_RETURN(const CheckpointState state, ReadState(source));
+  result.tensors = LogicalTensors(state.model);
+  const Content stored = result.stored = ContentOf(source);
+  SS_RETURN_IF_ERROR(CheckStored(source, result.tensors, stored));
+  SS_RETURN_IF_ERROR(CheckNothingElse(source, result.tensors, stored));
+  MegatronTargetChoice target = {
+      .format = format,
+      .layout = choice.layout,
+      .content = choice.choice.weights_only ? Content::kWeights : stored,
+      .dtype = choice.choice.dtype};
+  SS_ASSIGN_OR_RETURN(
+      const int64_t first,
+      source.FindTensor(result.tensors.front().name, RolesOf(stored).front()));
+  const ckpt::DType first_dtype = source.table().tensors[first].dtype;
+  if (stored == Content::kWeights && !target.dtype.has_value()) {
+    target.dtype = first_dtype;
+  }
+  SS_ASSIGN_OR_RETURN(result.target, PlanMegatronTarget(state, target));
+  SS_RETURN_IF_ERROR(
+      Annotate(ckpt::CheckConversion(first_dtype, result.target.weight_dtype),
+               "--dtype"));
+  if (stored == Content::kTraining && target.content == Content::kWeights) {
+    result.target.left_out.emplace_back("optimizer state");
+  }
+  return result;
+}
+
+absl::StatusOr<std::vector<StoragePiece>> MegatronExports::Pieces(
+    const Parameter& parameter, absl::string_view role, int64_t replica) {
+  const bool has_masters = megatron_.stored == Content::kTraining;
+  const std::string from(role == "weight" && has_masters ? "master" : role);
+  std::string to(role);
+  if (replica > 0) absl::StrAppend(&to, "@", replica);
+  for (const Piece& piece : parameter.pieces) {
+    ExportedTensor& exported = exported_[{piece.tensor, from, to}];
+    exported.name = megatron_.tensors[piece.tensor].name;
+    exported.role = to;
+    SS_ASSIGN_OR_RETURN(exported.source,
+                        source_.FindTensor(exported.name, from));
+  }
+  return StoragePiecesOf(parameter.pieces, megatron_.tensors, to,
+                         DTypeOf(role));
+}
+
+ckpt::DType MegatronExports::DTypeOf(absl::string_view role) const {
+  return role == "weight" ? megatron_.target.weight_dtype : ckpt::DType::kF32;
+}
+
+std::vector<ExportedTensor> MegatronExports::Take() && {
+  std::vector<ExportedTensor> tensors;
+  tensors.reserve(exported_.size());
+  for (auto& [key, exported] : exported_) {
+    tensors.push_back(std::move(exported));
+  }
+  return tensors;
+}
+
+}  // namespace shardshift::reshard
