@@ -91,7 +91,9 @@ void DcpWriter::AddScalar(std::string key, size_t file, float value) {
   ckpt::ForeignFile& data = files_[file].file;
   const auto num_bytes = std::ssize(bytes);
   const size_t tensor = AddTensor(std::move(key), ckpt::DType::kF32, {});
-  tensors_[tensor].chunks.push_back({{}, file, {data.file_bytes, num_bytes}});
+  Chunk& chunk = tensors_[tensor].chunks.emplace_back();
+  chunk.file = file;
+  chunk.range = {data.file_bytes, num_bytes};
   data.fixed.push_back({data.file_bytes, std::move(bytes)});
   data.file_bytes += num_bytes;
 }
