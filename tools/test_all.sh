@@ -32,8 +32,10 @@ with_sweeps() {
 fuzz() {
   cmake --preset fuzz >/dev/null &&
     cmake --build build-fuzz --target index_fuzz hf_fuzz pickle_fuzz \
-      torch_file_fuzz dcp_metadata_fuzz deepspeed_rules_fuzz || return 1
-  for target in index hf pickle torch_file dcp_metadata deepspeed_rules; do
+      torch_file_fuzz dcp_metadata_fuzz dcp_shards_fuzz deepspeed_rules_fuzz ||
+      return 1
+  for target in index hf pickle torch_file dcp_metadata dcp_shards \
+      deepspeed_rules; do
     corpus="tests/fuzz/${target}_corpus"
     [ "$target" = index ] && corpus=tests/fuzz/corpus
     "build-fuzz/tests/${target}_fuzz" -max_total_time=600 "$(mktemp -d)" \

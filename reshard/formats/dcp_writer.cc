@@ -2,12 +2,14 @@
 #include "reshard/formats/dcp_writer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "reshard/formats/dcp_metadata.h"
 #include "reshard/formats/torch_dtype.h"
 
@@ -58,12 +60,16 @@ size_t DcpWriter::AddTensor(std::string key, ckpt::DType dtype,
 }
 
 void DcpWriter::AddChunk(size_t tensor, size_t file, const ckpt::Box& box,
-                         std::vector<StoragePiece> pieces) {
+                         std::vector<StoragePiece> pieces, ChunkOrder order) {
   Tensor& chunked = tensors_[tensor];
   TorchFileBuilder builder;
   const size_t storage =
       builder.AddStorage(chunked.dtype, ckpt::NumElements(box));
-  TorchFileLayout layout = builder.Layout(builder.Tensor(storage, box.extent));
+  const PyValue value =
+      order == ChunkOrder::kRows
+          ? builder.Tensor(storage, box.extent)
+          : builder.Tensor(storage, box.extent, {1, box.extent[0]}, 0);
+  TorchFileLayout layout = builder.Layout(value);
   auto& [data, name, items] = files_[file];
   const int64_t begin = data.file_bytes;
   const int64_t num_bytes = layout.total_bytes();
@@ -72,13 +78,30 @@ void DcpWriter::AddChunk(size_t tensor, size_t file, const ckpt::Box& box,
   items->push_back({begin, std::move(layout),
                     PlacedStorage(std::move(pieces), payload, data)});
   data.file_bytes += num_bytes;
-  AddPlace(chunked.key,
-           {{"index", PyValue::Int(std::ssize(chunked.chunks))},
-            {"offset", TorchSize(box.start)}},
-           file, {begin, num_bytes});
-  chunked.chunks.push_back(Metadata(
-      "ChunkStorageMetadata",
-      {{"offsets", TorchSize(box.start)}, {"sizes", TorchSize(box.extent)}}));
+  chunked.chunks.push_back({box, file, {begin, num_bytes}});
+}
+
+void DcpWriter::AddScalar(std::string key, size_t file, float value) {
+  TorchFileBuilder builder;
+  const size_t storage = builder.AddStorage(ckpt::DType::kF32, 1);
+  std::string item(sizeof value, '\0');
+  std::memcpy(item.data(), &value, sizeof value);
+  std::string bytes =
+      builder.Layout(builder.Tensor(storage, {})).Bytes(std::span(&item, 1));
+  ckpt::ForeignFile& data = files_[file].file;
+  const auto num_bytes = std::ssize(bytes);
+  const size_t tensor = AddTensor(std::move(key), ckpt::DType::kF32, {});
+  Chunk& chunk = tensors_[tensor].chunks.emplace_back();
+  chunk.file = file;
+  chunk.range = {data.file_bytes, num_bytes};
+  data.fixed.push_back({data.file_bytes, std::move(bytes)});
+  data.file_bytes += num_bytes;
+}
+
+void DcpWriter::AddAlias(std::string key, size_t tensor) {
+  Tensor alias = tensors_[tensor];
+  alias.key = std::move(key);
+  tensors_.push_back(std::move(alias));
 }
 
 void DcpWriter::AddBytes(std::string key, size_t file, std::string bytes) {
@@ -102,23 +125,45 @@ void DcpWriter::AddPlace(const std::string& key, PyValue::Attributes where,
                           {"length", PyValue::Int(range.num_bytes)}})));
 }
 
+PyValue DcpWriter::PathOf(const std::string& key) const {
+  for (const std::string& root : options_.roots) {
+    absl::string_view rest = key;
+    if (absl::ConsumePrefix(&rest, root) && absl::ConsumePrefix(&rest, ".")) {
+      return PyValue::Tuple({PyValue::Str(root), PyValue::Str(rest)});
+    }
+  }
+  return PyValue::Tuple({PyValue::Str(key)});
+}
+
+PyValue DcpWriter::AddChunks(const Tensor& tensor) {
+  PyValue::Items chunks;
+  chunks.reserve(tensor.chunks.size());
+  for (const Chunk& chunk : tensor.chunks) {
+    AddPlace(tensor.key,
+             {{"index", PyValue::Int(std::ssize(chunks))},
+              {"offset", TorchSize(chunk.box.start)}},
+             chunk.file, chunk.range);
+    chunks.push_back(Metadata("ChunkStorageMetadata",
+                              {{"offsets", TorchSize(chunk.box.start)},
+                               {"sizes", TorchSize(chunk.box.extent)}}));
+  }
+  return Metadata("TensorStorageMetadata",
+                  {{"properties", PropertiesOf(tensor.dtype)},
+                   {"size", TorchSize(tensor.shape)},
+                   {"chunks", PyValue::List(std::move(chunks))}});
+}
+
 std::string DcpWriter::Pickle() && {
   PyValue::Attributes entries;
   PyValue::Attributes paths;
   const auto add = [&](const std::string& key, PyValue entry) {
     entries.emplace_back(key, std::move(entry));
-    paths.emplace_back(key, PyValue::Tuple({PyValue::Str(key)}));
+    paths.emplace_back(key, PathOf(key));
   };
   for (const std::string& key : bytes_) {
     add(key, Metadata("BytesStorageMetadata", {}));
   }
-  for (Tensor& tensor : tensors_) {
-    add(tensor.key,
-        Metadata("TensorStorageMetadata",
-                 {{"properties", PropertiesOf(tensor.dtype)},
-                  {"size", TorchSize(tensor.shape)},
-                  {"chunks", PyValue::List(std::move(tensor.chunks))}}));
-  }
+  for (const Tensor& tensor : tensors_) add(tensor.key, AddChunks(tensor));
   return WritePickle(Metadata(
       "Metadata",
       {{"state_dict_metadata", PyValue::Dict(std::move(entries))},

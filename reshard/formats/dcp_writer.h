@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ckpt/core/box.h"
@@ -27,6 +28,16 @@ struct DcpWriterOptions {
   // Whether keys are told to be paths of one step, which whoever loads without
   // knowing the keys needs.
   bool keys_are_paths = true;
+  // But of a key that begins with one of these and a dot the rest is a second
+  // step.
+  std::vector<std::string> roots = {};
+};
+
+// In which order the values of a chunk lie in its storage. torch.load takes
+// either, by its strides.
+enum class ChunkOrder : uint8_t {
+  kRows,
+  kColumns,  // of a matrix: the dense image of its transpose
 };
 
 class DcpWriter {
@@ -42,7 +53,14 @@ class DcpWriter {
   // PlacedStorage has them. REQUIRES: all boxes of a tensor are its elements,
   // each once; only an empty tensor has an empty box.
   void AddChunk(size_t tensor, size_t file, const ckpt::Box& box,
-                std::vector<StoragePiece> pieces);
+                std::vector<StoragePiece> pieces,
+                ChunkOrder order = ChunkOrder::kRows);
+
+  // A tensor of one F32 and no dimensions, whose value is known.
+  void AddScalar(std::string key, size_t file, float value);
+
+  // A second key for a tensor that has all its chunks, and for their bytes.
+  void AddAlias(std::string key, size_t tensor);
 
   // What torch.save makes of an object, or any bytes.
   void AddBytes(std::string key, size_t file, std::string bytes);
@@ -51,9 +69,14 @@ class DcpWriter {
   void Finish(ExportPlan& plan) &&;
 
  private:
+  struct Chunk {
+    ckpt::Box box;
+    size_t file = 0;
+    FileRange range;  // of what torch.save would write
+  };
   struct Tensor {
     std::string key;
-    PyValue::Items chunks = {};
+    std::vector<Chunk> chunks = {};
     ckpt::Shape shape;
     ckpt::DType dtype = ckpt::DType::kF32;
   };
@@ -72,6 +95,8 @@ class DcpWriter {
   // `where`: what tells the item from others of its key.
   void AddPlace(const std::string& key, PyValue::Attributes where, size_t file,
                 const FileRange& range);
+  PyValue PathOf(const std::string& key) const;
+  PyValue AddChunks(const Tensor& tensor);
   std::string Pickle() &&;
 
   const DcpWriterOptions options_;

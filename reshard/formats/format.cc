@@ -11,7 +11,9 @@
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/file.h"
 #include "ckpt/run_dir.h"
+#include "reshard/formats/dcp_shards.h"
 #include "reshard/formats/deepspeed_files.h"
+#include "reshard/formats/hf_index.h"
 
 namespace shardshift::reshard {
 namespace {
@@ -21,7 +23,7 @@ constexpr std::array<FormatInfo, 7> kFormats = {{
      true, true, true},
     {Format::kSafetensors, "safetensors", "a Hugging Face folder", true, true,
      true, true},
-    {Format::kDcp, "dcp", "PyTorch distributed checkpoint", false, true, false,
+    {Format::kDcp, "dcp", "PyTorch distributed checkpoint", true, true, true,
      true},
     {Format::kTorchDist, "torch_dist", "Megatron-Core distributed checkpoint",
      true, true, true, false},
@@ -70,6 +72,8 @@ std::optional<Format> FormatOfNames(const std::vector<std::string>& names) {
       })) {
     return Format::kMegatron;
   }
+  // Parts of tensors, unless the whole files lie there too.
+  if (any(IsShardName) && !has(kHfIndexName)) return Format::kDcp;
   if (any(IsSafetensorsName)) return Format::kSafetensors;
   return std::nullopt;
 }
@@ -98,6 +102,7 @@ absl::StatusOr<std::optional<Format>> DetectFormat(const std::string& path) {
   SS_ASSIGN_OR_RETURN(const bool is_directory,
                       ckpt::Exists(ckpt::JoinPath(path, ".")));
   if (!is_directory) {
+    if (IsShardName(path.substr(path.rfind('/') + 1))) return Format::kDcp;
     return IsSafetensorsName(path) ? std::optional(Format::kSafetensors)
                                    : std::nullopt;
   }

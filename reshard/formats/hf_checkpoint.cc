@@ -2,7 +2,6 @@
 #include "reshard/formats/hf_checkpoint.h"
 
 #include <algorithm>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -11,21 +10,15 @@
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/file.h"
-#include "ckpt/reader.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/formats/generic.h"
 #include "reshard/formats/hf_config.h"
 #include "reshard/formats/hf_index.h"
-#include "reshard/formats/hf_names.h"
+#include "reshard/formats/hf_model.h"
 #include "reshard/formats/safetensors_files.h"
-#include "reshard/layout/numerics.h"
 
 namespace shardshift::reshard {
 namespace {
-
-// Megatron's default, for as many tensor-parallel ranks as sums are made of.
-constexpr int64_t kVocabularyMultiple = 128;
-constexpr int64_t kTensorGranularity = 8;
 
 SourceTensors SourceOf(const HfFolder& folder) {
   SourceTensors source;
@@ -60,45 +53,6 @@ absl::StatusOr<std::vector<std::string>> OtherFiles(const HfFolder& folder) {
   return others;
 }
 
-absl::StatusOr<ckpt::Fingerprint> FingerprintOf(const SourceTensors& source,
-                                                const SourceTensor& tensor) {
-  ckpt::ForeignFilesBuilder builder(tensor.key);
-  AddFiles(source, builder);
-  const SourceChunk& chunk = tensor.chunks.front();
-  SS_RETURN_IF_ERROR(
-      builder.Add({"values", "weight", tensor.dtype, tensor.shape}, chunk.box,
-                  {chunk.file, chunk.offset_bytes, 0}));
-  SS_ASSIGN_OR_RETURN(ckpt::ForeignFiles files, builder.Build(0, "{}", "{}"));
-  const std::unique_ptr<ckpt::Reader> reader =
-      ckpt::Reader::OpenForeign(std::move(files));
-  SS_RETURN_IF_ERROR(reader->TakeFingerprints());
-  return ckpt::TensorFingerprints(reader->table()).front();
-}
-
-// The output layer of a tied model, if it is there, must be the embedding.
-absl::Status CheckTiedCopy(const SourceTensors& source, const HfMatch& match) {
-  if (!match.tied_copy.has_value()) return absl::OkStatus();
-  const SourceTensor& copy = source.tensors[*match.tied_copy];
-  for (size_t i = 0; i < match.tensors.size(); ++i) {
-    // The embedding is the first logical tensor.
-    if (match.tensors[i].pieces.front().tensor != 0) continue;
-    const SourceTensor& embedding = source.tensors[match.found[i]];
-    SS_ASSIGN_OR_RETURN(const ckpt::Fingerprint a, FingerprintOf(source, copy));
-    SS_ASSIGN_OR_RETURN(const ckpt::Fingerprint b,
-                        FingerprintOf(source, embedding));
-    if (a == b) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat(
-        copy.key, " differs from ", embedding.key,
-        ", although config.json "
-        "ties them; with \"tie_word_embeddings\": false both are taken"));
-  }
-  return absl::OkStatus();
-}
-
-nlohmann::json ToJson(const HfNaming& naming) {
-  return {{"fused_experts", naming.fused_experts}, {"bare", naming.bare}};
-}
-
 absl::StatusOr<ForeignCheckpoint> ReadModel(const HfFolder& folder,
                                             const SourceTensors& source) {
   SS_ASSIGN_OR_RETURN(const std::optional<std::string> text,
@@ -114,36 +68,17 @@ absl::StatusOr<ForeignCheckpoint> ReadModel(const HfFolder& folder,
     return Annotate(config.status(),
                     ckpt::JoinPath(folder.directory, kHfConfigName));
   }
-  ModelConfig model = config->model;
-  SS_ASSIGN_OR_RETURN(
-      model.padded_vocab_size,
-      ChoosePaddedVocabSize(model.vocab_size, kVocabularyMultiple,
-                            kTensorGranularity, /*tensor_ranks=*/1));
-  std::vector<FoundTensor> found;
-  found.reserve(source.tensors.size());
-  for (const SourceTensor& tensor : source.tensors) {
-    found.push_back({tensor.key, tensor.shape});
-  }
-  absl::StatusOr<HfMatch> match = MatchHfTensors(model, config->family, found);
-  if (!match.ok()) return Annotate(match.status(), folder.directory);
-  SS_RETURN_IF_ERROR(CheckTiedCopy(source, *match));
-
-  const std::vector<LogicalTensor> tensors = LogicalTensors(model);
+  SS_ASSIGN_OR_RETURN(const HfModel model,
+                      FindHfModel(folder.directory, *config, *text, source));
   ckpt::ForeignFilesBuilder builder(folder.directory);
   AddFiles(source, builder);
-  for (size_t i = 0; i < match->tensors.size(); ++i) {
-    SS_RETURN_IF_ERROR(AddPieces(match->tensors[i],
-                                 source.tensors[match->found[i]], tensors,
-                                 "weight", builder));
-  }
-  const nlohmann::json state = {
-      {"model", ToJson(model)},
-      {"huggingface", {{"config", *text}, {"naming", ToJson(match->naming)}}}};
+  SS_RETURN_IF_ERROR(
+      AddHfTensors(model, source, model.match.found, "weight", builder));
   ForeignCheckpoint result;
   SS_ASSIGN_OR_RETURN(result.files,
-                      builder.Build(/*step=*/0, StateText(state),
+                      builder.Build(/*step=*/0, StateText(HfState(model)),
                                     R"({"format": "safetensors"})"));
-  for (const int64_t ignored : match->ignored) {
+  for (const int64_t ignored : model.match.ignored) {
     result.left_out.push_back(
         absl::StrCat("buffer ", source.tensors[ignored].key));
   }

@@ -1,97 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reshard/formats/hf_export.h"
 
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "ckpt/core/convert.h"
 #include "ckpt/core/status_macros.h"
 #include "reshard/exec/checkpoint_state.h"
-#include "reshard/formats/hf_config.h"
 #include "reshard/formats/hf_index.h"
-#include "reshard/formats/hf_names.h"
 #include "reshard/formats/hf_shards.h"
-#include "reshard/formats/torch_dtype.h"
+#include "reshard/formats/hf_target.h"
 #include "reshard/layout/content.h"
 
 namespace shardshift::reshard {
 namespace {
-
-using nlohmann::json;
-
-constexpr char kWeight[] = "weight";
-
-absl::StatusOr<std::string> TorchDType(ckpt::DType dtype) {
-  switch (dtype) {
-    case ckpt::DType::kF32:
-    case ckpt::DType::kF64:
-    case ckpt::DType::kF16:
-    case ckpt::DType::kBF16:
-      return std::string(TorchName(dtype));
-    default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("transformers loads no weights of dtype ",
-                       ckpt::Name(dtype), "; choose F32, F16 or BF16"));
-  }
-}
-
-// What the source says of the folder it came from.
-struct Origin {
-  std::optional<std::string> config;
-  HfNaming naming;
-};
-
-absl::StatusOr<Origin> OriginOf(const CheckpointState& state) {
-  Origin origin;
-  const auto found = state.state.find("huggingface");
-  if (found != state.state.end() && found->is_object()) {
-    if (const auto it = found->find("config");
-        it != found->end() && it->is_string()) {
-      origin.config = it->get<std::string>();
-    }
-    if (const auto it = found->find("naming");
-        it != found->end() && it->is_object()) {
-      origin.naming.fused_experts = it->value("fused_experts", false);
-      origin.naming.bare = it->value("bare", false);
-    }
-  }
-  if (!origin.config.has_value()) {
-    SS_ASSIGN_OR_RETURN(origin.naming.family, FamilyFor(state.model));
-    return origin;
-  }
-  SS_ASSIGN_OR_RETURN(const HfConfig config, ParseHfConfig(*origin.config));
-  ModelConfig described = config.model;
-  described.padded_vocab_size = state.model.padded_vocab_size;
-  if (described != state.model) {
-    return absl::FailedPreconditionError(
-        "the config.json in the state describes another model than the state "
-        "itself");
-  }
-  origin.naming.family = config.family;
-  return origin;
-}
-
-// As it was, but for the dtype if that is another now.
-absl::StatusOr<std::string> ConfigText(const Origin& origin,
-                                       const ModelConfig& model,
-                                       const std::string& dtype) {
-  if (!origin.config.has_value()) {
-    SS_ASSIGN_OR_RETURN(const json made,
-                        HfConfigFor(model, origin.naming.family, dtype));
-    return absl::StrCat(made.dump(2), "\n");
-  }
-  nlohmann::ordered_json config = nlohmann::ordered_json::parse(*origin.config);
-  bool changed = false;
-  for (const char* key : {"dtype", "torch_dtype"}) {
-    if (!config.contains(key) || config[key] == dtype) continue;
-    config[key] = dtype;
-    changed = true;
-  }
-  return changed ? absl::StrCat(config.dump(2), "\n") : *origin.config;
-}
 
 // What a run would need and a folder cannot hold.
 void NameLeftOut(const CheckpointState& state, Content content,
@@ -155,36 +77,20 @@ absl::StatusOr<ExportPlan> PlanHfExport(const ckpt::Reader& source,
   const Content content = ContentOf(source);
   SS_RETURN_IF_ERROR(CheckStored(source, tensors, content));
   SS_RETURN_IF_ERROR(CheckNothingElse(source, tensors, content));
-  SS_ASSIGN_OR_RETURN(const Origin origin, OriginOf(state));
-  SS_ASSIGN_OR_RETURN(const std::vector<StoredTensor> stored,
-                      HfTensors(state.model, origin.naming));
+  SS_ASSIGN_OR_RETURN(const HfTarget target,
+                      PlanHfTarget(state, HfForm::kFiles));
   ExportPlan plan;
-  std::vector<ckpt::DType> dtypes;
-  for (const LogicalTensor& tensor : tensors) {
-    SS_ASSIGN_OR_RETURN(
-        const int64_t index,
-        source.FindTensor(tensor.name, RolesOf(content).front()));
-    plan.tensors.push_back({index, tensor.name, kWeight});
-    const ckpt::DType found = source.table().tensors[index].dtype;
-    dtypes.push_back(choice.choice.dtype.value_or(found));
-    SS_RETURN_IF_ERROR(
-        Annotate(ckpt::CheckConversion(found, dtypes.back()), tensor.name));
-  }
+  SS_ASSIGN_OR_RETURN(const std::vector<ckpt::DType> dtypes,
+                      AddHfWeights(source, content, tensors, target,
+                                   choice.choice.dtype, plan));
   std::vector<SafetensorsEntry> entries;
-  for (const StoredTensor& tensor : stored) {
-    const ckpt::DType dtype = dtypes[tensor.pieces.front().tensor];
-    for (const Piece& piece : tensor.pieces) {
-      if (dtypes[piece.tensor] == dtype) continue;
-      return absl::FailedPreconditionError(absl::StrCat(
-          tensor.name, " would be of two dtypes, ", ckpt::Name(dtype), " and ",
-          ckpt::Name(dtypes[piece.tensor]), "; choose one with --dtype"));
-    }
-    entries.push_back({tensor, dtype, kWeight});
+  entries.reserve(dtypes.size());
+  for (size_t i = 0; i < dtypes.size(); ++i) {
+    entries.push_back({target.stored[i], dtypes[i], kWeightRoles[0]});
   }
   SS_RETURN_IF_ERROR(AddShards(entries, tensors, choice, plan));
-  SS_ASSIGN_OR_RETURN(const std::string dtype, TorchDType(dtypes.front()));
   SS_ASSIGN_OR_RETURN(std::string config,
-                      ConfigText(origin, state.model, dtype));
+                      HfConfigText(target, state.model, dtypes.front()));
   plan.texts.push_back({kHfConfigName, std::move(config)});
   NameLeftOut(state, content, plan);
   return plan;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reshard/formats/megatron_steps.h"
 
+#include <cmath>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@ namespace shardshift::reshard {
 namespace {
 
 constexpr int64_t kMaxStepBytes = 8;
+// Up to which a double holds every one.
+constexpr double kMaxSteps = 0x1p53;
 // A parameter has a few values.
 constexpr WalkLimits kLimits = {.max_visits = int64_t{1} << 26};
 
@@ -54,13 +57,18 @@ absl::Status OptimizerSteps::Collect(const ckpt::File& file,
         } else {
           SS_ASSIGN_OR_RETURN(step, value.AsDouble());
         }
-        if (step != static_cast<double>(static_cast<int64_t>(step)) ||
-            step < 0) {
-          return value.Error("is no number of steps");
-        }
-        steps_.insert(static_cast<int64_t>(step));
+        if (!Add(step).ok()) return value.Error("is no number of steps");
         return false;
       });
+}
+
+absl::Status OptimizerSteps::Add(double step) {
+  // False for what is no number, too.
+  if (step >= 0 && step <= kMaxSteps && step == std::floor(step)) {
+    steps_.insert(static_cast<int64_t>(step));
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(absl::StrCat(step, " is no number of steps"));
 }
 
 absl::StatusOr<std::optional<int64_t>> OptimizerSteps::TheOne() const {

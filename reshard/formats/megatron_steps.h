@@ -1,4 +1,5 @@
-// How many steps Megatron's optimizers have made, wherever they keep it.
+// How many steps an optimizer has made, of which it keeps many copies: Megatron
+// in pickles, PyTorch in tensors.
 // Source: distributed-optimizer.md 1.4 and 2.6.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_RESHARD_FORMATS_MEGATRON_STEPS_H_
@@ -22,6 +23,9 @@ class OptimizerSteps {
   // numbers, and tensors of one element. Errors: as ReadTensor.
   absl::Status Collect(const ckpt::File& file, const TorchFile& torch,
                        const PickleValue& optimizer);
+
+  // Errors: DataLoss for what is no number of steps.
+  absl::Status Add(double step);
 
   // The one step of all parameters; nullopt if none was told.
   // Errors: DataLoss if they differ.

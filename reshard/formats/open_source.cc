@@ -8,6 +8,7 @@
 #include "ckpt/core/status_macros.h"
 #include "ckpt/run_dir.h"
 #include "reshard/formats/dcp_checkpoint.h"
+#include "reshard/formats/dcp_model.h"
 #include "reshard/formats/deepspeed.h"
 #include "reshard/formats/hf_checkpoint.h"
 #include "reshard/formats/megatron_iteration.h"
@@ -62,7 +63,9 @@ absl::StatusOr<ForeignCheckpoint> ReadForeign(const std::string& path,
                                  "under their own names"
                                : "; `reshard formats` lists what can"));
   }
-  if (format == Format::kDcp) return ReadGenericDcp(path, /*step=*/0);
+  if (format == Format::kDcp && generic) {
+    return ReadGenericDcp(path, /*step=*/0);
+  }
   if (format == Format::kTorchDist) {
     if (!generic) return ReadTorchDist(path, options);
     SS_ASSIGN_OR_RETURN(const std::string directory, MegatronIteration(path));
@@ -75,6 +78,7 @@ absl::StatusOr<ForeignCheckpoint> ReadForeign(const std::string& path,
     return absl::InvalidArgumentError(absl::StrCat(
         "--vocab-size is for sources that do not tell; ", path, " does"));
   }
+  if (format == Format::kDcp) return ReadDcpModel(path, options);
   if (format == Format::kDeepSpeed) return ReadDeepSpeed(path);
   if (format == Format::kUniversal) return ReadDeepSpeedUniversal(path);
   return ReadHuggingFace(path, generic);

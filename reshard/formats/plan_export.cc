@@ -8,6 +8,7 @@
 #include "ckpt/core/status_macros.h"
 #include "reshard/exec/generic_plan.h"
 #include "reshard/formats/dcp_export.h"
+#include "reshard/formats/dcp_model_export.h"
 #include "reshard/formats/generic.h"
 #include "reshard/formats/hf_export.h"
 #include "reshard/formats/megatron_legacy_export.h"
@@ -63,7 +64,10 @@ absl::StatusOr<ExportPlan> PlanExport(const OpenedSource& source, Format to,
   if (to == Format::kTorchDist) {
     return PlanTorchDistExport(*source.reader, choice);
   }
-  if (to == Format::kDcp) return PlanDcpExport(*source.reader, choice);
+  if (to == Format::kDcp) {
+    return choice.generic ? PlanDcpExport(*source.reader, choice)
+                          : PlanDcpModelExport(*source.reader, choice);
+  }
   return choice.generic ? PlanGeneric(*source.reader, choice)
                         : PlanHfExport(*source.reader, choice);
 }

@@ -320,16 +320,17 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view text,
   return header;
 }
 
-absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(
-    const ckpt::File& file) {
-  const auto read = [&file]() -> absl::StatusOr<SafetensorsHeader> {
-    SS_ASSIGN_OR_RETURN(const int64_t file_bytes, file.Size());
+absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const ckpt::File& file,
+                                                        int64_t begin) {
+  const auto read = [&file, begin]() -> absl::StatusOr<SafetensorsHeader> {
+    SS_ASSIGN_OR_RETURN(const int64_t all_bytes, file.Size());
+    const int64_t file_bytes = all_bytes - begin;
     if (file_bytes < kLengthBytes) {
       return absl::DataLossError(absl::StrCat("the file has ", file_bytes,
                                               " bytes, too few for a header"));
     }
     std::array<std::byte, kLengthBytes> length;
-    SS_RETURN_IF_ERROR(file.ReadAt(0, length));
+    SS_RETURN_IF_ERROR(file.ReadAt(begin, length));
     const uint64_t bytes = ckpt::Decoder(length).GetU64();
     if (bytes > kMaxSafetensorsHeaderBytes) {
       return absl::DataLossError(
@@ -344,9 +345,10 @@ absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(
           file_bytes, "; it is cut off or no safetensors file"));
     }
     std::string text(bytes, '\0');
-    SS_RETURN_IF_ERROR(
-        file.ReadAt(kLengthBytes, std::as_writable_bytes(std::span(text))));
-    return ParseSafetensorsHeader(text, data_begin, file_bytes - data_begin);
+    SS_RETURN_IF_ERROR(file.ReadAt(begin + kLengthBytes,
+                                   std::as_writable_bytes(std::span(text))));
+    return ParseSafetensorsHeader(text, begin + data_begin,
+                                  file_bytes - data_begin);
   };
   absl::StatusOr<SafetensorsHeader> header = read();
   if (!header.ok()) return Annotate(header.status(), file.path());

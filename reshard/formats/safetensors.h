@@ -43,15 +43,18 @@ struct SafetensorsHeader {
   bool operator==(const SafetensorsHeader&) const = default;
 };
 
-// Reads a header and checks all of it against the size of the file. Takes
-// memory for a small multiple of the header, whatever it claims.
+// Reads a header and checks all of it against the size of the file, whose first
+// `begin` bytes are none of it. Takes memory for a small multiple of the
+// header, whatever it claims.
+//
 // Errors: DataLoss naming file, tensor and rule: N beyond the file or its
 // limit, no `{` first, invalid JSON or UTF-8, a name or key twice, a key or
 // type that the format does not have, a number that is negative, fractional or
 // too large, an unknown dtype, sizes that disagree, overlap, a hole, data after
 // the last tensor. Unimplemented for dtypes that have no whole bytes, or that
 // no checkpoint here can hold. Those of `file`.
-absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const ckpt::File& file);
+absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const ckpt::File& file,
+                                                        int64_t begin = 0);
 
 // The same for the JSON text, which `data_bytes` bytes of tensors follow, the
 // first at byte `data_begin` of the file.

@@ -33,6 +33,7 @@ class ChunkAdder {
       box.start[d] += common->start[leading + d] - stored.start[leading + d];
       box.extent[d] = common->extent[leading + d];
     }
+    if (chunk_.column_pitch != 0) return AddColumns(*common, box);
     for (const DensePart& part : DenseParts(chunk_.box, *common)) {
       ckpt::Box run = box;
       for (size_t d = 0; d < run.extent.size(); ++d) {
@@ -48,11 +49,48 @@ class ChunkAdder {
   }
 
  private:
+  absl::Status AddColumns(const ckpt::Box& stored, const ckpt::Box& logical) {
+    if (stored.extent.size() != 2 || logical.extent.size() != 2) {
+      return absl::UnimplementedError(absl::StrCat(
+          tensor_.name,
+          " is no matrix, but lies column by column in its file; `reshard "
+          "--generic` takes it"));
+    }
+    const int64_t first =
+        stored.start[0] - chunk_.box.start[0] +
+        (stored.start[1] - chunk_.box.start[1]) * chunk_.column_pitch;
+    return builder_.Add(tensor_, logical,
+                        {chunk_.file, chunk_.offset_bytes + first * item_size_,
+                         chunk_.column_pitch});
+  }
+
   const SourceChunk& chunk_;
   const int64_t item_size_;
   const ckpt::Tensor tensor_;
   ckpt::ForeignFilesBuilder& builder_;
 };
+
+ckpt::Shape Flipped(const ckpt::Shape& shape) { return {shape[1], shape[0]}; }
+
+// A chunk of a stored tensor as one of its image.
+absl::StatusOr<SourceChunk> ChunkOfImage(const StoredTensor& stored,
+                                         const SourceTensor& source,
+                                         const SourceChunk& chunk) {
+  if (!stored.transposed) return chunk;
+  SourceChunk flipped = chunk;
+  flipped.box = {Flipped(chunk.box.start), Flipped(chunk.box.extent)};
+  if (chunk.column_pitch == 0) {
+    flipped.column_pitch = chunk.box.extent[1];
+  } else if (chunk.column_pitch == chunk.box.extent[0]) {
+    flipped.column_pitch = 0;
+  } else {
+    return absl::UnimplementedError(
+        absl::StrCat(source.key,
+                     " lies there with gaps between its columns; make it "
+                     "contiguous before it is saved"));
+  }
+  return flipped;
+}
 
 }  // namespace
 
@@ -91,39 +129,24 @@ absl::Status AddPieces(const StoredTensor& stored, const SourceTensor& source,
                        const std::vector<LogicalTensor>& tensors,
                        const std::string& role,
                        ckpt::ForeignFilesBuilder& builder) {
-  if (stored.transposed && source.chunks.size() != 1) {
-    return absl::UnimplementedError(
-        absl::StrCat(source.key, " is stored transposed and in ",
-                     source.chunks.size(), " chunks, expected one"));
-  }
+  std::vector<SourceChunk> chunks;
+  chunks.reserve(source.chunks.size());
   for (const SourceChunk& chunk : source.chunks) {
-    if (chunk.column_pitch == 0) continue;
-    return absl::UnimplementedError(
-        absl::StrCat(source.key,
-                     " lies column by column in its file; `reshard --generic` "
-                     "takes it"));
+    SS_ASSIGN_OR_RETURN(SourceChunk of_image,
+                        ChunkOfImage(stored, source, chunk));
+    chunks.push_back(std::move(of_image));
   }
-  const ckpt::Box whole = ckpt::WholeBox(stored.shape);
+  const ckpt::Box image = ckpt::WholeBox(ImageShape(stored));
   for (const Piece& piece : stored.pieces) {
     const LogicalTensor& tensor = tensors[piece.tensor];
-    if (stored.transposed) {
-      const SourceChunk& chunk = source.chunks.front();
-      const ckpt::ForeignPlace in_image =
-          PlaceInFile(stored, piece, ckpt::ItemSize(source.dtype));
-      SS_RETURN_IF_ERROR(builder.Add(
-          {tensor.name, role, source.dtype, tensor.shape}, piece.box,
-          {chunk.file, chunk.offset_bytes + in_image.offset_bytes,
-           in_image.column_pitch}));
-      continue;
-    }
     const int64_t end = piece.offset + ckpt::NumElements(piece.box);
     const std::vector<ckpt::Box> boxes =
-        ckpt::RowMajorRange(whole, piece.offset, end);
+        ckpt::RowMajorRange(image, piece.offset, end);
     if (boxes.size() != 1) {
       return absl::InternalError(
           absl::StrCat(stored.name, ": a piece is no box of it"));
     }
-    for (const SourceChunk& chunk : source.chunks) {
+    for (const SourceChunk& chunk : chunks) {
       SS_RETURN_IF_ERROR(ChunkAdder(source, chunk, tensor, role, builder)
                              .Add(boxes[0], piece.box));
     }

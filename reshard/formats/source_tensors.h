@@ -59,9 +59,11 @@ ckpt::ForeignPlace PlaceInFile(const StoredTensor& stored, const Piece& piece,
 void AddFiles(const SourceTensors& source, ckpt::ForeignFilesBuilder& builder);
 
 // Adds the pieces of logical tensors that a stored tensor holds, under `role`.
+// Chunks may lie row by row or column by column, and so may what is stored
+// transposed.
 // REQUIRES: `stored` and `source` have one shape. Errors: as
-// ForeignFilesBuilder::Add; Unimplemented for a transposed tensor in several
-// chunks.
+// ForeignFilesBuilder::Add; Unimplemented for chunks column by column that have
+// gaps between the columns where rows are wanted, or of no matrix.
 absl::Status AddPieces(const StoredTensor& stored, const SourceTensor& source,
                        const std::vector<LogicalTensor>& tensors,
                        const std::string& role,

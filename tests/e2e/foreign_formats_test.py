@@ -383,6 +383,83 @@ def test_dcp(directory):
         check_dcp_copy(directory, name, target)
 
 
+GPT2_NAMES = {
+    "transformer.wte.": "embedding.word.",
+    "transformer.wpe.": "embedding.position.",
+    "transformer.ln_f.": "final_norm.",
+    "ln_1.": "attention_norm.",
+    "ln_2.": "mlp_norm.",
+    "attn.c_proj.": "attention.proj.",
+    "mlp.c_fc.": "mlp.up.",
+    "mlp.c_proj.": "mlp.down.",
+}
+
+
+def gpt2_tensor(copy, name, role):
+    """A tensor of transformers' GPT-2, made of ours."""
+    prefix = ""
+    if name.startswith("transformer.h."):
+        layer, name = name.removeprefix("transformer.h.").split(".", 1)
+        prefix = f"layers.{layer}."
+    kind = name.rsplit(".", 1)[1]
+    if name.startswith("attn.c_attn."):
+        found = numpy.concatenate([
+            copy.get(f"{prefix}attention.{x}.{kind}", role) for x in "qkv"])
+    else:
+        theirs = name.removesuffix(kind)
+        found = copy.get(prefix + GPT2_NAMES[theirs] + kind, role)
+    # Its linear layers are stored transposed.
+    return found.T if ".c_" in name and kind == "weight" else found
+
+
+def check_gpt2(run_dir, expected):
+    copy = Copy(run_dir)
+    for entry in expected["tensors"]:
+        for role in ("master", "exp_avg", "exp_avg_sq"):
+            found = gpt2_tensor(copy, entry["name"], role)
+            assert list(found.shape) == entry["shape"], entry["name"]
+            wanted = code(entry["t"], role, found.size)
+            assert numpy.array_equal(
+                numpy.ascontiguousarray(found).ravel().view(numpy.uint32),
+                wanted.view(numpy.uint32)), (entry["name"], role)
+    assert copy.all() == copy.used
+
+
+def test_fsdp(directory):
+    """A model of transformers under FSDP2, there and back."""
+    extract("fsdp", directory)
+    source = directory / "fsdp" / "ckpt"
+    target = directory / "fsdp-run"
+    result = succeed("reshard", source, target, "--tp", 2, "--pp", 2)
+    assert "every value is equal, bit for bit" in result.stdout
+    assert 'left out: object "iteration"' in result.stdout
+    expected = json.loads((directory / "fsdp/expected.json").read_text())
+    check_gpt2(target, expected)
+    progress = json.loads(succeed("ckpt", "show", target, "--json").stdout)[
+        "state"]["progress"]
+    assert progress == {"step": 10, "skipped_iterations": 0}
+    written = directory / "fsdp-dcp"
+    result = succeed("reshard", target, written, "--to", "dcp")
+    assert "left out: hyper-parameters" in result.stdout
+    assert (written / "config.json").is_file()
+    back = directory / "fsdp-back"
+    succeed("reshard", written, back, "--dp", 3,
+            "--use-distributed-optimizer")
+    assert "equal" in succeed("ckpt", "diff", target, back).stdout
+    check_gpt2(back, expected)
+    check_archives(written / "__0_0.distcp")
+    # The same state, the same bytes.
+    again = directory / "fsdp-again"
+    succeed("reshard", back, again, "--to", "dcp")
+    for path in written.iterdir():
+        assert (again / path.name).read_bytes() == path.read_bytes(), path
+    # The configuration is what tells the model.
+    (written / "config.json").unlink()
+    result = run("reshard", written, directory / "fsdp-unknown")
+    assert result.returncode != 0 and "config.json" in result.stderr
+    assert "--generic" in result.stderr
+
+
 def check_dcp_copy(directory, name, run_dir):
     """To DCP and back: the same tensors and objects, in sound archives."""
     written = directory / f"{name}-dcp"
@@ -425,6 +502,7 @@ def main():
         test_repair(directory)
         test_repair_refusals(directory)
         test_dcp(directory)
+        test_fsdp(directory)
     print("equal")
 
 

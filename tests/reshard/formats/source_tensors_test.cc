@@ -110,6 +110,88 @@ TEST_F(SourceTensorsTest, ATransposedTensorHasItsRowsInColumns) {
   }
 }
 
+// As FSDP cuts what is stored transposed; one chunk lies column by column.
+TEST_F(SourceTensorsTest, ATransposedTensorMayBeInChunks) {
+  SourceTensors source =
+      Write({4, 6}, {{{0, 0}, {1, 6}}, {{1, 0}, {3, 2}}, {{1, 2}, {3, 4}}});
+  // The last chunk once more, the other way round, behind all others.
+  SourceChunk& last = source.tensors[0].chunks[2];
+  std::string bytes = ckpt::ReadFile(source.files[0].path);
+  last.offset_bytes = std::ssize(bytes);
+  last.column_pitch = 3;
+  for (int column = 2; column < 6; ++column) {
+    for (int row = 1; row < 4; ++row) {
+      const auto value = static_cast<float>(row * 6 + column);
+      bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+    }
+  }
+  ckpt::WriteFile(source.files[0].path, bytes);
+  source.files[0].num_bytes = std::ssize(bytes);
+  const std::vector<LogicalTensor> tensors = {{"q", {1, 4}}, {"k", {5, 4}}};
+  StoredTensor stored;
+  stored.name = "stored";
+  stored.shape = {4, 6};
+  stored.transposed = true;
+  stored.pieces = {{0, {{0, 0}, {1, 4}}, 0}, {1, {{0, 0}, {5, 4}}, 4}};
+  ckpt::ForeignFilesBuilder builder("test");
+  AddFiles(source, builder);
+  ASSERT_OK(AddPieces(stored, source.tensors[0], tensors, "weight", builder));
+  const std::vector<float> k = Read(builder, "k");
+  ASSERT_EQ(k.size(), 20);
+  for (int64_t row = 0; row < 5; ++row) {
+    for (int64_t column = 0; column < 4; ++column) {
+      EXPECT_EQ(k[row * 4 + column], static_cast<float>(column * 6 + 1 + row));
+    }
+  }
+}
+
+TEST_F(SourceTensorsTest, ColumnsAreRowsOfWhatIsNotTransposed) {
+  // A file of the transpose: the values of [3,5], column by column.
+  SourceTensors source = Write({5, 3}, {{{0, 0}, {5, 3}}});
+  SourceTensor& tensor = source.tensors[0];
+  tensor.shape = {3, 5};
+  tensor.chunks[0].box = {{0, 0}, {3, 5}};
+  tensor.chunks[0].column_pitch = 3;
+  const std::vector<LogicalTensor> tensors = {{"a", {1, 5}}, {"b", {2, 5}}};
+  StoredTensor stored;
+  stored.name = "stored";
+  stored.shape = {3, 5};
+  stored.pieces = {{0, {{0, 0}, {1, 5}}, 0}, {1, {{0, 0}, {2, 5}}, 5}};
+  ckpt::ForeignFilesBuilder builder("test");
+  AddFiles(source, builder);
+  ASSERT_OK(AddPieces(stored, tensor, tensors, "weight", builder));
+  const std::vector<float> b = Read(builder, "b");
+  ASSERT_EQ(b.size(), 10);
+  for (int64_t row = 0; row < 2; ++row) {
+    for (int64_t column = 0; column < 5; ++column) {
+      EXPECT_EQ(b[row * 5 + column], static_cast<float>(column * 3 + 1 + row));
+    }
+  }
+}
+
+TEST_F(SourceTensorsTest, RefusesColumnsWithGapsAndOfNoMatrix) {
+  SourceTensors source = Write({4, 6}, {{{0, 0}, {4, 6}}});
+  StoredTensor stored;
+  stored.name = "stored";
+  stored.shape = {4, 3};
+  stored.transposed = true;
+  stored.pieces = {{0, {{0, 0}, {3, 4}}, 0}};
+  SourceTensor& tensor = source.tensors[0];
+  tensor.shape = stored.shape;
+  tensor.chunks[0].box = ckpt::WholeBox(stored.shape);
+  tensor.chunks[0].column_pitch = 5;
+  ckpt::ForeignFilesBuilder builder("test");
+  AddFiles(source, builder);
+  EXPECT_THAT(
+      AddPieces(stored, tensor, {{"a", {3, 4}}}, "weight", builder),
+      StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("stored lies")));
+  stored.transposed = false;
+  stored.pieces = {{0, {{0}, {12}}, 0}};
+  EXPECT_THAT(
+      AddPieces(stored, tensor, {{"a", {12}}}, "weight", builder),
+      StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("a is no matrix")));
+}
+
 TEST_F(SourceTensorsTest, AFlatParameterCrossesChunks) {
   const SourceTensors source =
       Write({20}, {{{0}, {7}}, {{7}, {4}}, {{11}, {9}}});
