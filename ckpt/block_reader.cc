@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ckpt/block_io.h"
+#include "ckpt/core/crc32.h"
 #include "ckpt/core/status_macros.h"
 
 namespace shardshift::ckpt {

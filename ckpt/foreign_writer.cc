@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ckpt/foreign_writer.h"
 
-#include <zlib.h>
-
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/block_io.h"
+#include "ckpt/core/crc32.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/part_table.h"
-#include "ckpt/range_crcs.h"
 
 namespace shardshift::ckpt {
 namespace {
@@ -66,8 +64,8 @@ uint32_t ForeignWriter::ImageCrc(int64_t fragment) const {
   const std::vector<uint32_t>& crcs = crcs_[&target - table_.fragments.data()];
   uint32_t crc = 0;
   for (size_t b = 0; b < crcs.size(); ++b) {
-    crc = static_cast<uint32_t>(crc32_combine(
-        crc, crcs[b], BlockBytes(table_, target, static_cast<int64_t>(b))));
+    crc = CombineCrc32(crc, crcs[b],
+                       BlockBytes(table_, target, static_cast<int64_t>(b)));
   }
   return crc;
 }

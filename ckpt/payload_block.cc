@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "ckpt/block_io.h"
+#include "ckpt/core/crc32.h"
 #include "ckpt/io/aligned_buffer.h"
-#include "ckpt/range_crcs.h"
 
 namespace shardshift::ckpt {
 

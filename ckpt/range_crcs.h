@@ -4,11 +4,9 @@
 #ifndef SHARDSHIFT_CKPT_RANGE_CRCS_H_
 #define SHARDSHIFT_CKPT_RANGE_CRCS_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <span>
 
 namespace shardshift::ckpt {
 
@@ -28,9 +26,6 @@ class RangeCrcs {
   mutable std::mutex mutex_;
   std::map<int64_t, std::map<int64_t, RangeCrc>> ranges_;  // guarded by mutex_
 };
-
-// Goes on with the CRC-32 of what came before; 0 of nothing.
-uint32_t UpdateCrc32(uint32_t crc32, std::span<const std::byte> bytes);
 
 }  // namespace shardshift::ckpt
 

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "ckpt/core/crc32.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/aligned_buffer.h"
 #include "ckpt/io/file.h"
@@ -43,7 +44,7 @@ absl::Status Check(const StorageCheck& check, const RangesByOffset& known) {
     const int64_t end = range->first + range->second.num_bytes;
     if (range->first < position || end > check.range.end_bytes()) continue;
     SS_ASSIGN_OR_RETURN(crc, ReadCrc(file, position, range->first, crc));
-    crc = CombineCrc32(crc, range->second.crc32, range->second.num_bytes);
+    crc = ckpt::CombineCrc32(crc, range->second.crc32, range->second.num_bytes);
     position = end;
   }
   SS_ASSIGN_OR_RETURN(crc,

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ckpt/core/box.h"
+#include "ckpt/core/crc32.h"
 
 namespace shardshift::reshard {
 
@@ -28,8 +29,8 @@ uint32_t Crc32OfZeros(int64_t num_bytes) {
   one.Update({{std::byte{0}}});
   run = one.value();
   for (; num_bytes > 0; num_bytes >>= 1) {
-    if ((num_bytes & 1) != 0) crc = CombineCrc32(crc, run, run_bytes);
-    if (num_bytes > 1) run = CombineCrc32(run, run, run_bytes);
+    if ((num_bytes & 1) != 0) crc = ckpt::CombineCrc32(crc, run, run_bytes);
+    if (num_bytes > 1) run = ckpt::CombineCrc32(run, run, run_bytes);
     run_bytes *= 2;
   }
   return crc;
@@ -53,11 +54,12 @@ uint32_t PlacedStorage::Crc(std::span<const uint32_t> spec_crcs) const {
   int64_t end = 0;
   const auto add_zeros = [&](int64_t begin) {
     if (begin == end) return;
-    crc = CombineCrc32(crc, Crc32OfZeros(begin - end), begin - end);
+    crc = ckpt::CombineCrc32(crc, Crc32OfZeros(begin - end), begin - end);
   };
   for (size_t i = 0; i < ranges_.size(); ++i) {
     add_zeros(ranges_[i].offset_bytes);
-    crc = CombineCrc32(crc, spec_crcs[first_spec_ + i], ranges_[i].num_bytes);
+    crc = ckpt::CombineCrc32(crc, spec_crcs[first_spec_ + i],
+                             ranges_[i].num_bytes);
     end = ranges_[i].end_bytes();
   }
   add_zeros(num_bytes_);

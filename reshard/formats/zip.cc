@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reshard/formats/zip.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "ckpt/core/crc32.h"
 #include "ckpt/core/status_macros.h"
 #include "reshard/formats/zip_directory.h"
 
@@ -53,12 +52,7 @@ absl::StatusOr<FileRange> WholeFile(const ckpt::File& file) {
 }
 
 void Crc32::Update(std::span<const std::byte> bytes) {
-  value_ = static_cast<uint32_t>(crc32_z(
-      value_, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
-}
-
-uint32_t CombineCrc32(uint32_t first, uint32_t second, int64_t second_bytes) {
-  return static_cast<uint32_t>(crc32_combine(first, second, second_bytes));
+  value_ = ckpt::UpdateCrc32(value_, bytes);
 }
 
 absl::StatusOr<ZipArchive> ZipArchive::Read(const ckpt::File& file,

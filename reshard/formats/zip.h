@@ -46,8 +46,6 @@ class Crc32 {
  private:
   uint32_t value_ = 0;
 };
-// Of two pieces that follow each other, from those of each.
-uint32_t CombineCrc32(uint32_t first, uint32_t second, int64_t second_bytes);
 
 struct ZipEntry {
   std::string name;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "ckpt/core/crc32.h"
 #include "reshard/formats/zip_layout.h"
 #include "tests/ckpt/sample.h"
 #include "tests/reshard/formats/memory_file.h"
@@ -240,7 +241,7 @@ TEST(Zip, RefusesADamagedPayload) {
 
 TEST(Zip, CrcsOfPieces) {
   EXPECT_EQ(CrcOf("123456789"), 0xCBF43926);
-  EXPECT_EQ(CombineCrc32(CrcOf("1234"), CrcOf("56789"), 5), 0xCBF43926);
+  EXPECT_EQ(ckpt::CombineCrc32(CrcOf("1234"), CrcOf("56789"), 5), 0xCBF43926);
 }
 
 }  // namespace
