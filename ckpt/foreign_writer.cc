@@ -13,6 +13,9 @@
 namespace shardshift::ckpt {
 namespace {
 
+// Worth a request of its own to the disk, while more is on its way.
+constexpr int64_t kSyncedBytes = int64_t{128} << 10;
+
 absl::Status CheckPlace(const ForeignFile& file, size_t spec,
                         int64_t num_bytes) {
   const ForeignPlace& place = file.places[spec];
@@ -88,7 +91,13 @@ absl::Status ForeignWriter::WriteAt(const Fragment& fragment, int64_t block,
     uint32_t& crc = crcs_[&fragment - table_.fragments.data()][block];
     crc = UpdateCrc32(crc, bytes);
   }
-  if (fragment.column_pitch == 0) return file_.WriteAt(offset + begin, bytes);
+  if (fragment.column_pitch == 0) {
+    SS_RETURN_IF_ERROR(file_.WriteAt(offset + begin, bytes));
+    if (std::ssize(bytes) >= kSyncedBytes) {
+      file_.StartSync(offset + begin, std::ssize(bytes));
+    }
+    return absl::OkStatus();
+  }
   const int64_t item_size = ItemSize(table_.tensors[fragment.tensor].dtype);
   return ForEachColumnRun(
       fragment, (block * kBlockBytes + begin) / item_size,

@@ -276,6 +276,11 @@ absl::StatusOr<int64_t> File::Size() const {
   return int64_t{info.st_size};
 }
 
+void File::StartSync(int64_t offset_bytes, int64_t num_bytes) const {
+  // A hint: Sync() tells whether it could be done.
+  System().SyncFileRange(fd_, offset_bytes, num_bytes);
+}
+
 absl::Status File::Sync() const {
   if (RetryOnSignal([&] { return System().FSync(fd_); }) != 0) {
     return SystemError("sync", path_);

@@ -70,6 +70,8 @@ class File {
   // written, and where the file system can, reserves the room, so that a full
   // disk shows here: ResourceExhausted.
   absl::Status Allocate(int64_t num_bytes) const;
+  // Lets the disk begin with a range, so that Sync() need not wait for all.
+  void StartSync(int64_t offset_bytes, int64_t num_bytes) const;
   // Data and size are on the device when this returns OK.
   absl::Status Sync() const;
 

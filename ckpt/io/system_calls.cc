@@ -39,6 +39,11 @@ int SystemCalls::FLock(int fd, int operation) { return ::flock(fd, operation); }
 
 int SystemCalls::FSync(int fd) { return ::fsync(fd); }
 
+int SystemCalls::SyncFileRange(int fd, int64_t offset_bytes,
+                               int64_t num_bytes) {
+  return ::sync_file_range(fd, offset_bytes, num_bytes, SYNC_FILE_RANGE_WRITE);
+}
+
 int SystemCalls::FStat(int fd, struct stat* info) { return ::fstat(fd, info); }
 
 int64_t SystemCalls::DirectMemoryAlignment(int fd) {

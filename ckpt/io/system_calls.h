@@ -31,6 +31,8 @@ class SystemCalls {
   virtual ssize_t PWrite(int fd, const void* data, size_t num_bytes,
                          int64_t offset_bytes);
   virtual int FSync(int fd);
+  // Starts to write what is in the page cache.
+  virtual int SyncFileRange(int fd, int64_t offset_bytes, int64_t num_bytes);
   virtual int FLock(int fd, int operation);  // flock
   virtual int FStat(int fd, struct stat* info);
   // By statx, of a file open with O_DIRECT: what memory addresses must be
