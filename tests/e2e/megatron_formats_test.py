@@ -125,21 +125,23 @@ def main():
                 test_megatron(directory, name)
         # The golden files were loaded by Megatron-LM core_v0.16.1, and every
         # value compared.
-        test_to_torch_dist(directory, "legacy-gpt2-tp2pp2dp2", "7f92a6a0fd5ed63e", "--tp", 4)
+        distributed = ["--use-distributed-optimizer"]
+        test_to_torch_dist(directory, "legacy-gpt2-tp2pp2dp2",
+                           "7f92a6a0fd5ed63e", "--tp", 4)
         test_to_torch_dist(directory, "torch_dist-gpt2-tp2pp1dp3-model_space",
-                           "6f0842e961549a5e", "--pp", 2, "--use-distributed-optimizer")
-        test_to_torch_dist(directory, "legacy-moe-ep2dp4", "81942d2ed2435ff3", "--dp", 4,
-                           "--ep", 4, "--use-distributed-optimizer")
+                           "6f0842e961549a5e", "--pp", 2, *distributed)
+        test_to_torch_dist(directory, "legacy-moe-ep2dp4", "81942d2ed2435ff3",
+                           "--dp", 4, "--ep", 4, *distributed)
         test_to_legacy(directory, "legacy-gpt2-tp2pp2dp2", "423b98ff72a800ee",
                        ["mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_000",
                         "mp_rank_01_001"], "--tp", 2, "--pp", 2, "--dp", 2,
-                       "--use-distributed-optimizer")
-        test_to_legacy(directory, "legacy-gpt2-tp2dp1-nodistopt", "3f133ee257f91405",
-                       ["mp_rank_00_000", "mp_rank_00_001"], "--pp", 2)
+                       *distributed)
+        test_to_legacy(directory, "legacy-gpt2-tp2dp1-nodistopt",
+                       "3f133ee257f91405", ["mp_rank_00_000", "mp_rank_00_001"],
+                       "--pp", 2)
         test_to_legacy(directory, "legacy-moe-ep2dp4", "0511a90956d66bcb",
                        ["mp_rank_00_000", "mp_rank_00_001", "mp_rank_00_002",
-                        "mp_rank_00_003"], "--dp", 4, "--ep", 4,
-                       "--use-distributed-optimizer")
+                        "mp_rank_00_003"], "--dp", 4, "--ep", 4, *distributed)
         test_damage(directory)
         test_other_rank(directory)
     print("equal")
