@@ -9,7 +9,7 @@ packages_for() {
     build) echo cmake g++ libabsl-dev libcli11-dev libdeflate-dev libhdf5-dev \
                 libopenmpi-dev libxxhash-dev libzstd-dev ninja-build nlohmann-json3-dev \
                 openmpi-bin pkg-config zlib1g-dev ;;
-    test) echo hdf5-tools libgmock-dev libgtest-dev python3 \
+    test) echo hdf5-tools libgmock-dev libgtest-dev mold python3 \
                python3-h5py python3-numpy python3-xxhash python3-zstandard ;;
     checks) echo clang-format clang-tidy git ;;
     fuzz) echo clang libclang-rt-14-dev ;;
