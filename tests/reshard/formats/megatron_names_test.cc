@@ -75,25 +75,46 @@ TEST(MegatronNamesTest, EveryParameterHasNamesOfItsOwn) {
   }
 }
 
+int PlaceOf(const Module& module, const std::string& name) {
+  for (size_t i = 0; i < module.parameters.size(); ++i) {
+    if (module.parameters[i].name == name) return static_cast<int>(i);
+  }
+  ADD_FAILURE() << name << " is not there";
+  return -1;
+}
+
 TEST(MegatronNamesTest, TheNormIsRegisteredFirstUnlessItIsFused) {
   const LocalBuffer buffer = ModelMap(Mixture(), Layout{}).MakeBuffer({});
-  const Module fused = ModuleInOrder(buffer.parameters, /*fuses_norms=*/true);
-  const Module apart = ModuleInOrder(buffer.parameters, /*fuses_norms=*/false);
+  const Module fused = ModuleInOrder(
+      buffer.parameters, {.fuses_norms = true, .groups_experts = false});
+  const Module apart = ModuleInOrder(
+      buffer.parameters, {.fuses_norms = false, .groups_experts = false});
   ASSERT_EQ(fused.parameters.size(), apart.parameters.size());
-  const auto place = [](const Module& module, const std::string& name) {
-    for (size_t i = 0; i < module.parameters.size(); ++i) {
-      if (module.parameters[i].name == name) return static_cast<int>(i);
-    }
-    return -1;
-  };
-  for (const std::string layer : {"layers.0.", "layers.1."}) {
-    const std::string norm = layer + "attention_norm.weight";
-    const std::string bias = layer + "attention_norm.bias";
-    const std::string proj = layer + "attention.proj.weight";
-    EXPECT_GT(place(fused, norm), place(fused, proj));
-    EXPECT_EQ(place(apart, norm) + 1, place(apart, bias));
-    EXPECT_EQ(place(apart, norm) + 2, place(apart, proj));
+  for (const std::string layer : {"decoder.layers.0.", "decoder.layers.1."}) {
+    const std::string proj = layer + "self_attention.linear_proj.weight";
+    const std::string qkv = layer + "self_attention.linear_qkv.";
+    EXPECT_GT(PlaceOf(fused, qkv + "layer_norm_weight"), PlaceOf(fused, proj));
+    const int norm = PlaceOf(apart, layer + "input_layernorm.weight");
+    EXPECT_EQ(norm + 1, PlaceOf(apart, layer + "input_layernorm.bias"));
+    EXPECT_EQ(norm + 2, PlaceOf(apart, proj));
+    // Of a mixture the norm before the experts is part of no projection.
+    PlaceOf(fused, layer + "pre_mlp_layernorm.weight");
   }
+}
+
+TEST(MegatronNamesTest, GroupedExpertsHaveAllFirstMatricesFirst) {
+  const LocalBuffer buffer = ModelMap(Mixture(), Layout{}).MakeBuffer({});
+  const Module grouped = ModuleInOrder(
+      buffer.parameters, {.fuses_norms = true, .groups_experts = true});
+  const Module single = ModuleInOrder(
+      buffer.parameters, {.fuses_norms = true, .groups_experts = false});
+  ASSERT_EQ(grouped.parameters.size(), single.parameters.size());
+  const std::string experts = "decoder.layers.1.mlp.experts.";
+  const std::string local = experts + "local_experts.";
+  EXPECT_LT(PlaceOf(grouped, experts + "linear_fc1.weight1"),
+            PlaceOf(grouped, experts + "linear_fc2.weight0"));
+  EXPECT_GT(PlaceOf(single, local + "1.linear_fc1.weight"),
+            PlaceOf(single, local + "0.linear_fc2.weight"));
 }
 
 }  // namespace

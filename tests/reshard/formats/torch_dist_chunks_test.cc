@@ -119,7 +119,7 @@ std::map<std::string, Image> AsRead(
   EXPECT_OK(stored);
   const std::vector<LogicalTensor> tensors = LogicalTensors(model);
   std::map<std::string, Image> images;
-  for (const StoredTensor& tensor : *stored) {
+  for (const StoredTensor& tensor : stored->tensors) {
     Image& image = images[tensor.name];
     image.shape = tensor.shape;
     image.elements.assign(ckpt::NumElements(tensor.shape), kPadding);
