@@ -148,7 +148,11 @@ void NameLeftOut(const CheckpointState& state, bool has_optimizer,
   }
   for (const auto& [key, value] : state.state.items()) {
     if (key == "model" || key == "huggingface") continue;
-    if (key == "progress" && is_training) continue;
+    if (key == "progress" && is_training) {
+      // The optimizer's steps stay.
+      plan.left_out.emplace_back("state: progress.consumed_samples");
+      continue;
+    }
     plan.left_out.push_back(absl::StrCat("state: ", key));
   }
   if (is_training) {

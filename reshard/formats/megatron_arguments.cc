@@ -189,12 +189,11 @@ json ArgumentsFor(const CheckpointState& state, const ArgumentsChoice& choice) {
   // A loader asks for no more than there is.
   arguments["no_save_rng"] = true;
   arguments["no_save_optim"] = choice.has_optimizer ? json() : json(true);
-  arguments["iteration"] = StateValue(state.state, {"progress", "step"});
-  arguments["consumed_train_samples"] =
+  arguments["iteration"] = choice.iteration;
+  const json& samples =
       StateValue(state.state, {"progress", "consumed_samples"});
-  for (const char* count : {"iteration", "consumed_train_samples"}) {
-    if (!arguments[count].is_number_integer()) arguments[count] = 0;
-  }
+  arguments["consumed_train_samples"] =
+      samples.is_number_integer() ? samples : json(0);
   return arguments;
 }
 

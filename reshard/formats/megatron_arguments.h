@@ -7,6 +7,7 @@
 #ifndef SHARDSHIFT_RESHARD_FORMATS_MEGATRON_ARGUMENTS_H_
 #define SHARDSHIFT_RESHARD_FORMATS_MEGATRON_ARGUMENTS_H_
 
+#include <cstdint>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 
@@ -26,6 +27,7 @@ struct ArgumentsChoice {
   Layout layout;
   ckpt::DType weight_dtype = ckpt::DType::kBF16;
   bool has_optimizer = true;
+  int64_t iteration = 0;
   absl::string_view format;  // as --ckpt-format has it
 };
 

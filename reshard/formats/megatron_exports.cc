@@ -27,6 +27,7 @@ absl::StatusOr<MegatronSource> ReadMegatronSource(const ckpt::Reader& source,
       .format = format,
       .layout = choice.layout,
       .content = choice.choice.weights_only ? Content::kWeights : stored,
+      .iteration = source.step(),
       .dtype = choice.choice.dtype};
   SS_ASSIGN_OR_RETURN(
       const int64_t first,

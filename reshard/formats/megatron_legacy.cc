@@ -174,6 +174,10 @@ class LegacyReader {
     if (!weights_only_) {
       SS_ASSIGN_OR_RETURN(kind, AddOptimizer(optimizer, modules, builder_));
     }
+    if (weights_only_) {
+      SS_ASSIGN_OR_RETURN(const auto state, torch.root().Find("optimizer"));
+      leaves_state_ = leaves_state_ || (state.has_value() && !state->IsNone());
+    }
     if (kind != OptimizerKind::kNone) {
       SS_ASSIGN_OR_RETURN(const PickleValue state,
                           torch.root().Get("optimizer"));
@@ -220,6 +224,7 @@ class LegacyReader {
     SS_ASSIGN_OR_RETURN(ForeignCheckpoint result,
                         FinishMegatron(directory_, Format::kMegatron, args_,
                                        common_, steps_, has_state, builder_));
+    if (leaves_state_) result.left_out.emplace_back("optimizer state");
     result.checks = std::move(checks_);
     result.replicas = std::move(replicas_);
     if (has_state) {
@@ -234,6 +239,7 @@ class LegacyReader {
   MegatronCommon common_;
   OptimizerSteps steps_;
   bool weights_only_ = false;
+  bool leaves_state_ = false;
   std::optional<int64_t> vocab_size_;
   std::vector<StorageCheck> checks_;
   std::map<std::string, StorageCheck> first_copies_;  // places alone

@@ -215,6 +215,7 @@ absl::StatusOr<MegatronTarget> PlanMegatronTarget(
       {.layout = choice.layout,
        .weight_dtype = target.weight_dtype,
        .has_optimizer = choice.content == Content::kTraining,
+       .iteration = choice.iteration,
        .format = choice.format == Format::kMegatron ? "torch" : "torch_dist"});
   ModelConfig model = state.model;
   model.padded_vocab_size =

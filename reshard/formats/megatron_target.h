@@ -30,6 +30,7 @@ struct MegatronTargetChoice {
   Format format = Format::kMegatron;  // or kTorchDist
   Layout layout;
   Content content = Content::kTraining;
+  int64_t iteration = 0;
   // Of the weights; else that of the run.
   std::optional<ckpt::DType> dtype = std::nullopt;
 };

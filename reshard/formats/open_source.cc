@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
+#include "ckpt/io/file.h"
 #include "ckpt/run_dir.h"
 #include "reshard/formats/dcp_checkpoint.h"
 #include "reshard/formats/dcp_model.h"
@@ -57,11 +58,15 @@ absl::StatusOr<ForeignCheckpoint> ReadForeign(const std::string& path,
   const FormatInfo& info = InfoOf(format);
   if (generic ? !info.reads_generic : !info.reads_models) {
     const bool can_other = info.reads_generic && !generic;
-    return absl::UnimplementedError(
-        absl::StrCat(path, ": ", info.what, " (", info.name, ") cannot be read",
-                     can_other ? " as a model yet; --generic takes its tensors "
-                                 "under their own names"
-                               : "; `reshard formats` lists what can"));
+    const char* hint = "; `reshard formats` lists what can";
+    if (can_other) {
+      hint =
+          " as a model yet; --generic takes its tensors under their own names";
+    } else if (generic && info.reads_models) {
+      hint = " with --generic, only as a model; leave --generic out";
+    }
+    return absl::UnimplementedError(absl::StrCat(
+        path, ": ", info.what, " (", info.name, ") cannot be read", hint));
   }
   if (format == Format::kDcp && generic) {
     return ReadGenericDcp(path, /*step=*/0);
@@ -69,7 +74,14 @@ absl::StatusOr<ForeignCheckpoint> ReadForeign(const std::string& path,
   if (format == Format::kTorchDist) {
     if (!generic) return ReadTorchDist(path, options);
     SS_ASSIGN_OR_RETURN(const std::string directory, MegatronIteration(path));
-    return ReadGenericDcp(directory, IterationOf(directory));
+    SS_ASSIGN_OR_RETURN(ForeignCheckpoint read,
+                        ReadGenericDcp(directory, IterationOf(directory)));
+    SS_ASSIGN_OR_RETURN(const bool has_common,
+                        ckpt::Exists(ckpt::JoinPath(directory, "common.pt")));
+    if (has_common) {
+      read.left_out.emplace_back("common.pt: arguments, scheduler, counters");
+    }
+    return read;
   }
   if (format == Format::kMegatron) {
     return ReadMegatronLegacy(path, options);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
+#include "reshard/exec/checkpoint_state.h"
 #include "reshard/exec/generic_plan.h"
 #include "reshard/formats/dcp_export.h"
 #include "reshard/formats/dcp_model_export.h"
@@ -42,6 +43,10 @@ absl::StatusOr<ExportPlan> PlanGeneric(const ckpt::Reader& source,
     plan.tensors.push_back({copy.source, tensor.name, tensor.role});
   }
   SS_RETURN_IF_ERROR(AddShards(entries, tensors, choice, plan));
+  SS_ASSIGN_OR_RETURN(const CheckpointState texts, ReadTexts(source));
+  for (const auto& [key, value] : texts.state.items()) {
+    plan.left_out.push_back(absl::StrCat("state: ", key));
+  }
   return plan;
 }
 
@@ -52,11 +57,14 @@ absl::StatusOr<ExportPlan> PlanExport(const OpenedSource& source, Format to,
   const FormatInfo& info = InfoOf(to);
   if (choice.generic ? !info.writes_generic : !info.writes_models) {
     const bool can_other = info.writes_generic && !choice.generic;
-    return absl::UnimplementedError(absl::StrCat(
-        "--to ", info.name, " cannot be written",
-        can_other
-            ? " as a model yet; with --generic every tensor keeps its name"
-            : "; `reshard formats` lists what can"));
+    const char* hint = "; `reshard formats` lists what can";
+    if (can_other) {
+      hint = " as a model yet; with --generic every tensor keeps its name";
+    } else if (choice.generic && info.writes_models) {
+      hint = " with --generic, only as a model; leave --generic out";
+    }
+    return absl::UnimplementedError(
+        absl::StrCat("--to ", info.name, " cannot be written", hint));
   }
   if (to == Format::kMegatron) {
     return PlanMegatronLegacyExport(*source.reader, choice);

@@ -75,6 +75,9 @@ class TorchDistReader {
     SS_ASSIGN_OR_RETURN(ForeignCheckpoint result,
                         FinishMegatron(directory_, Format::kTorchDist, args_,
                                        common_, steps_, has_state, builder_));
+    if (options.weights_only && HasKeyLike("optimizer.")) {
+      result.left_out.emplace_back("optimizer state");
+    }
     result.checks = std::move(source_.checks);
     result.checks.insert(result.checks.end(), checks_.begin(), checks_.end());
     if (has_state) {
