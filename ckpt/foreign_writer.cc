@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/block_io.h"
+#include "ckpt/core/coding.h"
 #include "ckpt/core/crc32.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/part_table.h"
@@ -29,7 +30,25 @@ absl::Status CheckPlace(const ForeignFile& file, size_t spec,
       " at byte ", place.offset_bytes, " are outside its ", file.file_bytes));
 }
 
+absl::Status WriteFixed(const File& file,
+                        const std::vector<FixedBytes>& fixed) {
+  for (const FixedBytes& piece : fixed) {
+    SS_RETURN_IF_ERROR(file.WriteAt(piece.offset_bytes, AsBytes(piece.bytes)));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+absl::Status WriteFileWithoutTensors(const std::string& directory,
+                                     const ForeignFile& file) {
+  SS_ASSIGN_OR_RETURN(const File out,
+                      File::Create(JoinPath(directory, file.name)));
+  SS_RETURN_IF_ERROR(out.Allocate(file.file_bytes));
+  SS_RETURN_IF_ERROR(WriteFixed(out, file.fixed));
+  if (file.finish) SS_RETURN_IF_ERROR(WriteFixed(out, file.finish({})));
+  return out.Sync();
+}
 
 absl::StatusOr<std::unique_ptr<ForeignWriter>> ForeignWriter::Create(
     const std::string& directory, const ForeignFile& file,
@@ -44,10 +63,7 @@ absl::StatusOr<std::unique_ptr<ForeignWriter>> ForeignWriter::Create(
   }
   SS_ASSIGN_OR_RETURN(File out, File::Create(JoinPath(directory, file.name)));
   SS_RETURN_IF_ERROR(out.Allocate(file.file_bytes));
-  for (const FixedBytes& fixed : file.fixed) {
-    SS_RETURN_IF_ERROR(
-        out.WriteAt(fixed.offset_bytes, std::as_bytes(std::span(fixed.bytes))));
-  }
+  SS_RETURN_IF_ERROR(WriteFixed(out, file.fixed));
   return std::unique_ptr<ForeignWriter>(new ForeignWriter(
       std::move(out), file, std::move(made.table), std::move(made.index)));
 }
@@ -118,10 +134,7 @@ absl::StatusOr<PartReceipt> ForeignWriter::Close() {
   if (plan_.finish) {
     std::vector<uint32_t> crcs;
     for (int64_t i = 0; i < num_specs(); ++i) crcs.push_back(ImageCrc(i));
-    for (const FixedBytes& fixed : plan_.finish(crcs)) {
-      SS_RETURN_IF_ERROR(file_.WriteAt(fixed.offset_bytes,
-                                       std::as_bytes(std::span(fixed.bytes))));
-    }
+    SS_RETURN_IF_ERROR(WriteFixed(file_, plan_.finish(crcs)));
   }
   SS_RETURN_IF_ERROR(file_.Sync());
   SS_ASSIGN_OR_RETURN(const int64_t file_bytes, file_.Size());

@@ -38,12 +38,18 @@ struct ForeignFile {
       finish = nullptr;
 };
 
+// A file without specs: what is fixed, and what `finish` gives.
+// Errors: AlreadyExists; as File.
+absl::Status WriteFileWithoutTensors(const std::string& directory,
+                                     const ForeignFile& file);
+
 // What neither a fragment nor fixed bytes cover is zero.
 class ForeignWriter : public BlockSink {
  public:
   // Creates DIR/NAME with what is fixed.
-  // `file` outlives the writer. Errors: InvalidArgument for specs that
-  // contradict each other, or are outside the file; AlreadyExists; as File.
+  // `file` outlives the writer, and has specs. Errors: InvalidArgument for
+  // specs that contradict each other, or are outside the file; AlreadyExists;
+  // as File.
   static absl::StatusOr<std::unique_ptr<ForeignWriter>> Create(
       const std::string& directory, const ForeignFile& file,
       const CheckpointId& id);

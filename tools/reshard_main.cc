@@ -217,9 +217,8 @@ absl::Status CheckFlags(const ReshardFlags& flags, reshard::Format to,
           "--to ", flags.to, " is written by one process; leave mpirun out"));
     }
     if (flags.dry_run || flags.codec != ckpt::Codec::kNone) {
-      return refuse(
-          absl::StrCat("--dry-run and --codec are for --to native, not ",
-                       "--to ", flags.to));
+      return refuse(absl::StrCat(flags.dry_run ? "--dry-run" : "--codec",
+                                 " is for --to native, not --to ", flags.to));
     }
   }
   if (flags.repair_shifted && flags.choice.weights_only) {

@@ -33,6 +33,8 @@ absl::StatusOr<CopyPlan> PlanOf(const ExportPlan& plan) {
   CopyPlan result;
   for (int64_t f = 0; f < std::ssize(plan.files); ++f) {
     const std::vector<ckpt::FragmentSpec>& specs = plan.files[f].specs;
+    if (specs.empty()) continue;
+    const int64_t part = std::ssize(result.parts);
     result.parts.push_back({f, specs});
     for (int64_t s = 0; s < std::ssize(specs); ++s) {
       const auto copy = copies.find({specs[s].tensor, specs[s].role});
@@ -41,7 +43,7 @@ absl::StatusOr<CopyPlan> PlanOf(const ExportPlan& plan) {
             absl::StrCat(plan.files[f].name, " wants ", specs[s].tensor, " (",
                          specs[s].role, "), which the source does not have"));
       }
-      copy->second.targets.push_back({f, s});
+      copy->second.targets.push_back({part, s});
     }
   }
   for (const ExportedTensor& tensor : plan.tensors) {
@@ -113,6 +115,10 @@ absl::StatusOr<ReshardReport> ExportCheckpoint(const ckpt::Reader& source,
                       run.path(), plan.files[part.number], id);
                 },
                 {.memory_bytes = options.memory_bytes, .progress = progress}));
+  for (const ckpt::ForeignFile& file : plan.files) {
+    if (!file.specs.empty()) continue;
+    SS_RETURN_IF_ERROR(ckpt::WriteFileWithoutTensors(run.path(), file));
+  }
   for (const TextFile& text : plan.texts) {
     SS_RETURN_IF_ERROR(
         ckpt::ReplaceFile(ckpt::JoinPath(run.path(), text.name), text.text));
@@ -126,7 +132,7 @@ absl::StatusOr<ReshardReport> ExportCheckpoint(const ckpt::Reader& source,
       std::count_if(copies.tensors.begin(), copies.tensors.end(),
                     [](const TensorCopy& copy) { return copy.copy == 0; });
   report.payload_bytes = total_bytes;
-  report.parts = std::ssize(copies.parts);
+  report.parts = std::ssize(plan.files);
   report.converted = ConvertsAway(source, copies);
   report.left_out = plan.left_out;
   if (run.replaced_leftover()) report.replaced_leftover = run.path();

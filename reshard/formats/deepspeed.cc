@@ -124,7 +124,7 @@ class DeepSpeedReader {
     }
     if (!folder_.ranks.front().sharded) {
       contents_.left_out.emplace_back(
-          "weights of the model, which are the rounded masters");
+          "weights of the model, beside the masters");
     }
     return absl::OkStatus();
   }

@@ -57,7 +57,7 @@ class UniversalReader {
                                              model_file_, contents_));
     } else {
       contents_.left_out.emplace_back(
-          "weights of the model, which are the rounded masters");
+          "weights of the model, beside the masters");
     }
     SS_RETURN_IF_ERROR(ReadOptimizer());
     return Finish(directory_, "universal", model_, std::move(contents_));

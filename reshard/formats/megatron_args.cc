@@ -208,6 +208,10 @@ absl::StatusOr<MegatronArgs> ParseMegatronArgs(
   ReadLayout(fields, result.layout);
   fields.Int("iteration", result.iteration);
   fields.Int("consumed_train_samples", result.consumed_samples);
+  if (result.consumed_samples < 0) {
+    fields.Refuse("consumed_train_samples", "0 or more",
+                  fields.Of("consumed_train_samples"));
+  }
   bool overlaps = false;
   fields.Bool("overlap_grad_reduce", overlaps);
   if (overlaps) {

@@ -10,6 +10,20 @@
 
 namespace shardshift::reshard {
 
+namespace {
+
+absl::Status CheckWeightDType(ckpt::DType dtype) {
+  if (dtype == ckpt::DType::kF32 || dtype == ckpt::DType::kBF16 ||
+      dtype == ckpt::DType::kF16) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("Megatron has no run with weights of dtype ",
+                   ckpt::Name(dtype), "; choose --dtype F32, BF16 or F16"));
+}
+
+}  // namespace
+
 absl::StatusOr<MegatronSource> ReadMegatronSource(const ckpt::Reader& source,
                                                   Format format,
                                                   const ExportChoice& choice) {
@@ -37,6 +51,7 @@ absl::StatusOr<MegatronSource> ReadMegatronSource(const ckpt::Reader& source,
     target.dtype = first_dtype;
   }
   SS_ASSIGN_OR_RETURN(result.target, PlanMegatronTarget(state, target));
+  SS_RETURN_IF_ERROR(CheckWeightDType(result.target.weight_dtype));
   SS_RETURN_IF_ERROR(
       Annotate(ckpt::CheckConversion(first_dtype, result.target.weight_dtype),
                "--dtype"));

@@ -81,6 +81,7 @@ class LegacyReader {
       SS_ASSIGN_OR_RETURN(const PickleValue iteration,
                           torch.root().Get("iteration"));
       SS_ASSIGN_OR_RETURN(args_.iteration, iteration.AsInt());
+      if (args_.iteration < 0) return iteration.Error("is below 0");
       return common_.CollectCommon(torch.root());
     };
     return Annotate(read(), path);

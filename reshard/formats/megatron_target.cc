@@ -130,6 +130,11 @@ void DropUnwritable(MegatronTarget& target) {
 }
 
 void NameLeftOut(const CheckpointState& state, MegatronTarget& target) {
+  if (target.args.iteration == 0 && target.content == Content::kTraining) {
+    target.left_out.emplace_back(
+        "optimizer state, for Megatron's loader: iteration 0 is a release, of "
+        "which it takes the weights alone");
+  }
   for (const auto& [key, value] : state.state.items()) {
     // These became arguments, groups and the scheduler.
     if (key == "model" || key == "megatron" || key == "progress" ||

@@ -153,25 +153,33 @@ absl::Status VerifySource(const OpenedSource& source,
                           std::span<const ExpectedTensor> copied) {
   if (source.checks == nullptr) return absl::OkStatus();
   KnownCrcs known;
-  if (source.checks->weights != nullptr) {
-    ckpt::Reader& weights = *source.checks->weights;
-    SS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                        WeightsToCheck(weights, copied));
-    SS_RETURN_IF_ERROR(
-        Annotate(CheckMasters(*source.reader, weights, names),
-                 source.lost.empty() ? "" : "after --repair-shifted"));
-    AddKnown(weights, known);
+  std::vector<std::string> to_check;
+  const std::unique_ptr<ckpt::Reader>& weights = source.checks->weights;
+  if (weights != nullptr) {
+    SS_ASSIGN_OR_RETURN(to_check, WeightsToCheck(*weights, copied));
+    AddKnown(*weights, known);
   }
   AddKnown(*source.reader, known);
+  // First: of damage everything else follows.
   SS_RETURN_IF_ERROR(CheckStorages(source.checks->storages, known));
-  return CheckReplicas(source.checks->replicas);
+  SS_RETURN_IF_ERROR(CheckReplicas(source.checks->replicas));
+  if (weights == nullptr) return absl::OkStatus();
+  const absl::Status status = CheckMasters(*source.reader, *weights, to_check);
+  return source.lost.empty() ? status
+                             : Annotate(status, "after --repair-shifted");
 }
 
 absl::StatusOr<OpenedSource> OpenSource(const std::string& path,
                                         const OpenOptions& options) {
   SS_ASSIGN_OR_RETURN(const Format format, FormatOf(path, options));
   SS_RETURN_IF_ERROR(CheckRepair(path, format, options.foreign));
-  if (format == Format::kNative) return OpenNative(path, options);
+  if (format == Format::kNative) {
+    if (options.foreign.vocab_size.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--vocab-size is for sources that do not tell; ", path, " does"));
+    }
+    return OpenNative(path, options);
+  }
   return OpenForeign(path, format, options);
 }
 

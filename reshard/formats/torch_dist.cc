@@ -162,6 +162,7 @@ class TorchDistReader {
     SS_ASSIGN_OR_RETURN(args_, ParseMegatronArgs(args, vocab_size));
     SS_ASSIGN_OR_RETURN(const PickleValue iteration, common.Get("iteration"));
     SS_ASSIGN_OR_RETURN(args_.iteration, iteration.AsInt());
+    if (args_.iteration < 0) return iteration.Error("is below 0");
     return common_.CollectCommon(common);
   }
 

@@ -104,6 +104,37 @@ TEST_P(MegatronExportTest, EveryLayoutComesBack) {
   EXPECT_GT(done, 10);
 }
 
+// A rank's file may have no value at all.
+TEST_P(MegatronExportTest, RanksOfNothingButPaddingHaveAFile) {
+  ModelConfig model = LlamaModel();
+  model.num_layers = 1;
+  model.vocab_size = 7;
+  ASSERT_OK(WriteSynth(Path("run"), model, {}));
+  ExportChoice choice;
+  choice.layout.tensor = 2;
+  choice.layout.pipeline = 2;
+  choice.layout.account_for_embedding = true;
+  for (const bool weights_only : {false, true}) {
+    choice.choice.weights_only = weights_only;
+    choice.layout.distributed_optimizer = !weights_only;
+    const std::string copy = absl::StrCat("copy", weights_only);
+    ASSERT_OK(Export("run", copy, choice));
+    ASSERT_OK(Open(copy));
+    if (!weights_only) EXPECT_EQ(RootOf(copy), RootOf("run"));
+  }
+  ModelConfig mixture = MixtureModel();
+  mixture.num_layers = 1;
+  ASSERT_OK(WriteSynth(Path("mixture"), mixture, {}));
+  choice = {};
+  choice.layout.pipeline = 2;
+  choice.layout.expert = 2;
+  choice.layout.data = 2;
+  choice.layout.account_for_embedding = true;
+  choice.layout.distributed_optimizer = true;
+  ASSERT_OK(Export("mixture", "experts", choice));
+  EXPECT_EQ(RootOf("experts"), RootOf("mixture"));
+}
+
 TEST_P(MegatronExportTest, TheSourcesLayoutDoesNotShow) {
   Layout wide;
   wide.tensor = 2;
@@ -197,6 +228,11 @@ TEST_P(MegatronExportTest, WhatCannotBeSaidIsRefused) {
   EXPECT_THAT(
       Export("run", "copy", choice),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--select")));
+  choice = {};
+  choice.choice.dtype = ckpt::DType::kF8E4M3;
+  EXPECT_THAT(Export("run", "copy", choice),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--dtype F32, BF16 or F16")));
   ModelConfig window = LlamaModel();
   window.sliding_window = 8;
   ASSERT_OK(WriteSynth(Path("window"), window, {}));
