@@ -146,6 +146,7 @@ bool IsTold(const ModuleParameter& parameter, bool is_first_tensor_rank,
 Module ModuleInOrder(const std::vector<Parameter>& parameters,
                      const LayerStyle& style) {
   std::vector<const Parameter*> all;
+  all.reserve(parameters.size());
   for (const Parameter& parameter : parameters) all.push_back(&parameter);
   std::vector<ParameterName> names = LocalNames(all);
   const bool is_moe =

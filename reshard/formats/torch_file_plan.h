@@ -4,9 +4,9 @@
 #define SHARDSHIFT_RESHARD_FORMATS_TORCH_FILE_PLAN_H_
 
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "ckpt/core/box.h"
 #include "ckpt/core/dtype.h"
 #include "ckpt/foreign_writer.h"
@@ -19,7 +19,7 @@ namespace shardshift::reshard {
 class TorchFilePlan {
  public:
   // `folder`: as of TorchFileBuilder.
-  explicit TorchFilePlan(std::string folder) : builder_(std::move(folder)) {}
+  explicit TorchFilePlan(absl::string_view folder) : builder_(folder) {}
 
   // A tensor with a storage of its own, dense. What no piece covers is zero.
   // REQUIRES: pieces ascend and do not overlap.
