@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian packages that the project needs and this machine lacks.
-# usage: tools/install_packages.sh {build|test|checks|fuzz|demo}...
+# usage: tools/install_packages.sh {build|test|checks|fuzz|demo|peers}...
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 
@@ -14,8 +14,9 @@ packages_for() {
     checks) echo clang-format clang-tidy git ;;
     fuzz) echo clang libclang-rt-14-dev ;;
     demo) echo fortunes python3 ;;
+    peers) echo git python3 python3-venv ;;
     *) echo "error: no package group $1, expected build, test, checks," \
-            "fuzz or demo" >&2
+            "fuzz, demo or peers" >&2
        exit 2 ;;
   esac
 }

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Everything, for as long as it takes: all tests and the long sweeps in a
-# release build, all tests under the sanitizers, ten minutes of each fuzzer. Ends
-# with a summary.
+# release build, the real libraries on our files (tests/peers), all tests under
+# the sanitizers, ten minutes of each fuzzer. Ends with a summary.
 # SPDX-License-Identifier: Apache-2.0
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -19,7 +19,7 @@ stage() {
   else
     verdict="FAILED" status=1
   fi
-  tests=$(grep 'tests passed' "$log" | tail -n 1)
+  tests=$(grep -E 'tests passed|^peers: ' "$log" | tail -n 1)
   printf '%-8s %-7s %6d s   %s\n' "$name" "$verdict" \
     $(($(date +%s) - start)) "$tests" >>"$summary"
 }
@@ -43,8 +43,9 @@ fuzz() {
   done
 }
 
-tools/install_packages.sh build test fuzz || exit 1
+tools/install_packages.sh build test fuzz peers || exit 1
 stage release with_sweeps
+stage peers tests/peers/run.sh build/bin build-peers
 stage asan tools/sanitize.sh asan all
 stage tsan tools/sanitize.sh tsan all
 stage fuzz fuzz
