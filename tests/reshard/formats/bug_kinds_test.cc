@@ -150,11 +150,11 @@ TEST_F(BugKindsOfMegatron, B46AndB47AndB49RowsOfPaddingAreZeroAndStayBehind) {
 }
 
 TEST_F(BugKindsOfMegatron, B48AVocabularyThatRanksDoNotDivideComesBack) {
+  ASSERT_OK(WriteSynth(Path("run"), GptModel(), {}));
   for (const int64_t tensor : {1, 2, 4}) {
     Layout layout;
     layout.tensor = tensor;
     const std::string name = "m" + std::to_string(tensor);
-    if (tensor == 1) ASSERT_OK(WriteSynth(Path("run"), GptModel(), {}));
     ASSERT_OK(Export("run", name, layout));
     ExpectEqual(name);
   }

@@ -120,7 +120,9 @@ TEST_P(MegatronExportTest, RanksOfNothingButPaddingHaveAFile) {
     const std::string copy = absl::StrCat("copy", weights_only);
     ASSERT_OK(Export("run", copy, choice));
     ASSERT_OK(Open(copy));
-    if (!weights_only) EXPECT_EQ(RootOf(copy), RootOf("run"));
+    if (!weights_only) {
+      EXPECT_EQ(RootOf(copy), RootOf("run"));
+    }
   }
   ModelConfig mixture = MixtureModel();
   mixture.num_layers = 1;
