@@ -37,7 +37,7 @@ absl::Status Reader::TakeFingerprints() {
   for (const PayloadBlock& block : blocks) {
     Fragment& fragment = table_.fragments[block.fragment];
     fragment.fingerprint += block.fingerprint;
-    if (fragment.column_pitch != 0) continue;
+    if (crcs_ == nullptr || fragment.column_pitch != 0) continue;
     crcs_->Add(fragment.part, fragment.blocks[block.block].offset_bytes,
                {BlockBytes(table_, fragment, block.block), block.crc32});
   }

@@ -77,9 +77,12 @@ class Reader {
   // Reads a block of a fragment, piece by piece.
   absl::StatusOr<BlockReader> OpenBlock(int64_t fragment, int64_t block) const;
 
-  // Of the blocks of foreign files that were read as a whole, by OpenBlock or
-  // for fingerprints.
-  const RangeCrcs& crcs() const { return *crcs_; }
+  // From then on keeps, of the blocks of foreign files that are read as a whole
+  // by OpenBlock or for fingerprints, the CRC-32s. No other call at the same
+  // time.
+  void KeepCrcs() { crcs_ = std::make_unique<RangeCrcs>(); }
+  // Null if they are not kept.
+  const RangeCrcs* crcs() const { return crcs_.get(); }
 
   const std::string& directory() const { return directory_; }
   const Table& table() const { return table_; }
@@ -138,7 +141,7 @@ class Reader {
   std::vector<int64_t> first_fragment_;  // by tensor, and one past the last
   int64_t total_bytes_ = 0;
   bool has_parts_ = true;
-  std::unique_ptr<RangeCrcs> crcs_ = std::make_unique<RangeCrcs>();
+  std::unique_ptr<RangeCrcs> crcs_;  // null if they are not kept
 
   mutable std::mutex mutex_;
   // Open part files, by number; guarded by mutex_.

@@ -160,6 +160,16 @@ absl::Status CheckNothingElse(const ckpt::Reader& reader,
   return absl::OkStatus();
 }
 
+absl::StatusOr<WholeModel> ReadWholeModel(const ckpt::Reader& reader) {
+  WholeModel model;
+  SS_ASSIGN_OR_RETURN(model.state, ReadState(reader));
+  model.tensors = LogicalTensors(model.state.model);
+  model.content = ContentOf(reader);
+  SS_RETURN_IF_ERROR(CheckStored(reader, model.tensors, model.content));
+  SS_RETURN_IF_ERROR(CheckNothingElse(reader, model.tensors, model.content));
+  return model;
+}
+
 absl::Status CheckTensors(const ckpt::Reader& reader,
                           const std::vector<LogicalTensor>& tensors) {
   if (ContentOf(reader) != Content::kTraining) {

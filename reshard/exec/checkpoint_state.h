@@ -60,6 +60,16 @@ absl::Status CheckNothingElse(const ckpt::Reader& reader,
                               const std::vector<LogicalTensor>& tensors,
                               Content content);
 
+// A checkpoint that holds a model and nothing else.
+struct WholeModel {
+  CheckpointState state;
+  std::vector<LogicalTensor> tensors;
+  Content content = Content::kTraining;
+};
+
+// Errors: as ReadState, CheckStored and CheckNothingElse.
+absl::StatusOr<WholeModel> ReadWholeModel(const ckpt::Reader& reader);
+
 // Refuses a checkpoint from which a run of the model cannot go on: both of the
 // above, for training.
 absl::Status CheckTensors(const ckpt::Reader& reader,

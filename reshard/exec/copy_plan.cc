@@ -148,11 +148,13 @@ CopyPlan OnlyParts(const CopyPlan& plan, const std::vector<bool>& is_wanted) {
 }
 
 bool Converts(const ckpt::Reader& source, const CopyPlan& plan) {
-  return absl::c_any_of(plan.tensors, [&](const TensorCopy& copy) {
+  std::map<int64_t, bool> is_kept;  // by source
+  for (const TensorCopy& copy : plan.tensors) {
     const TargetFragment& any = copy.targets.front();
-    return plan.parts[any.part].specs[any.spec].dtype !=
-           source.table().tensors[copy.source].dtype;
-  });
+    is_kept[copy.source] |= plan.parts[any.part].specs[any.spec].dtype ==
+                            source.table().tensors[copy.source].dtype;
+  }
+  return absl::c_any_of(is_kept, [](const auto& kept) { return !kept.second; });
 }
 
 int64_t PayloadBytes(const TargetPart& part) {

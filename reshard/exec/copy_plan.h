@@ -45,7 +45,7 @@ absl::StatusOr<CopyPlan> PlanCopy(const ckpt::Reader& source,
 // The plan for some of its parts; is_wanted[i] tells of parts[i].
 CopyPlan OnlyParts(const CopyPlan& plan, const std::vector<bool>& is_wanted);
 
-// Whether a tensor is to have another dtype than the source's.
+// Whether a tensor of the source is to be there in no copy of its own dtype.
 bool Converts(const ckpt::Reader& source, const CopyPlan& plan);
 
 // Payload to be written.

@@ -66,18 +66,6 @@ std::set<std::string> DirectoriesOf(const ExportPlan& plan) {
   return directories;
 }
 
-// Whether a tensor of the source is there in no copy of its own dtype.
-bool ConvertsAway(const ckpt::Reader& source, const CopyPlan& plan) {
-  std::map<int64_t, bool> is_kept;  // by source
-  for (const TensorCopy& copy : plan.tensors) {
-    const TargetFragment& any = copy.targets.front();
-    is_kept[copy.source] |= plan.parts[any.part].specs[any.spec].dtype ==
-                            source.table().tensors[copy.source].dtype;
-  }
-  return std::any_of(is_kept.begin(), is_kept.end(),
-                     [](const auto& kept) { return !kept.second; });
-}
-
 // What was written, as one table.
 absl::StatusOr<ckpt::Table> TableOf(std::vector<ckpt::PartReceipt> receipts) {
   ckpt::TableBuilder builder;
@@ -133,7 +121,7 @@ absl::StatusOr<ReshardReport> ExportCheckpoint(const ckpt::Reader& source,
                     [](const TensorCopy& copy) { return copy.copy == 0; });
   report.payload_bytes = total_bytes;
   report.parts = std::ssize(plan.files);
-  report.converted = ConvertsAway(source, copies);
+  report.converted = Converts(source, copies);
   report.left_out = plan.left_out;
   if (run.replaced_leftover()) report.replaced_leftover = run.path();
   SS_ASSIGN_OR_RETURN(const ckpt::Table written,

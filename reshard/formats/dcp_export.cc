@@ -59,9 +59,7 @@ absl::StatusOr<ExportPlan> PlanDcpExport(const ckpt::Reader& source,
     plan.tensors.push_back({copy.source, spec.tensor, spec.role});
   }
   std::move(writer).Finish(plan);
-  for (const auto& [key, value] : state.state.items()) {
-    if (key != "generic") plan.left_out.push_back(absl::StrCat("state: ", key));
-  }
+  NameState(state.state, {"generic"}, plan.left_out);
   return plan;
 }
 

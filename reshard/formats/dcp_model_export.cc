@@ -171,11 +171,8 @@ absl::StatusOr<ExportPlan> PlanDcpModelExport(const ckpt::Reader& source,
         "--select makes no whole model; with --generic any tensors can be "
         "written");
   }
-  SS_ASSIGN_OR_RETURN(const CheckpointState state, ReadState(source));
-  const std::vector<LogicalTensor> tensors = LogicalTensors(state.model);
-  const Content content = ContentOf(source);
-  SS_RETURN_IF_ERROR(CheckStored(source, tensors, content));
-  SS_RETURN_IF_ERROR(CheckNothingElse(source, tensors, content));
+  SS_ASSIGN_OR_RETURN(const WholeModel model, ReadWholeModel(source));
+  const auto& [state, tensors, content] = model;
   SS_ASSIGN_OR_RETURN(const HfTarget target,
                       PlanHfTarget(state, HfForm::kModules));
   const bool has_optimizer = content == Content::kTraining;

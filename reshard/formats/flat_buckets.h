@@ -4,6 +4,7 @@
 #ifndef SHARDSHIFT_RESHARD_FORMATS_FLAT_BUCKETS_H_
 #define SHARDSHIFT_RESHARD_FORMATS_FLAT_BUCKETS_H_
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,6 +18,16 @@
 #include "reshard/layout/parameters.h"
 
 namespace shardshift::reshard {
+
+// Megatron's key of a state, and our role.
+struct FlatState {
+  const char* key;
+  const char* role;
+};
+inline constexpr std::array<FlatState, 3> kFlatStates = {
+    {{"param", "master"},
+     {"exp_avg", "exp_avg"},
+     {"exp_avg_sq", "exp_avg_sq"}}};
 
 // A chunk's buffer of a model-parallel rank.
 struct FlatPlace {

@@ -21,10 +21,7 @@ void NameLeftOut(const CheckpointState& state, Content content,
   if (content == Content::kTraining) {
     plan.left_out.emplace_back("optimizer state (exp_avg, exp_avg_sq)");
   }
-  for (const auto& [key, value] : state.state.items()) {
-    if (key == "model" || key == "huggingface") continue;
-    plan.left_out.push_back(absl::StrCat("state: ", key));
-  }
+  NameState(state.state, {"model", "huggingface"}, plan.left_out);
 }
 
 }  // namespace
@@ -72,11 +69,8 @@ absl::StatusOr<ExportPlan> PlanHfExport(const ckpt::Reader& source,
         "--select makes no whole model, as a Hugging Face folder has to be; "
         "with --generic it does");
   }
-  SS_ASSIGN_OR_RETURN(const CheckpointState state, ReadState(source));
-  const std::vector<LogicalTensor> tensors = LogicalTensors(state.model);
-  const Content content = ContentOf(source);
-  SS_RETURN_IF_ERROR(CheckStored(source, tensors, content));
-  SS_RETURN_IF_ERROR(CheckNothingElse(source, tensors, content));
+  SS_ASSIGN_OR_RETURN(const WholeModel model, ReadWholeModel(source));
+  const auto& [state, tensors, content] = model;
   SS_ASSIGN_OR_RETURN(const HfTarget target,
                       PlanHfTarget(state, HfForm::kFiles));
   ExportPlan plan;

@@ -32,11 +32,9 @@ absl::StatusOr<MegatronSource> ReadMegatronSource(const ckpt::Reader& source,
         "--select makes no whole model, as Megatron's checkpoint has to be");
   }
   MegatronSource result;
-  SS_ASSIGN_OR_RETURN(const CheckpointState state, ReadState(source));
-  result.tensors = LogicalTensors(state.model);
-  const Content stored = result.stored = ContentOf(source);
-  SS_RETURN_IF_ERROR(CheckStored(source, result.tensors, stored));
-  SS_RETURN_IF_ERROR(CheckNothingElse(source, result.tensors, stored));
+  SS_ASSIGN_OR_RETURN(WholeModel model, ReadWholeModel(source));
+  result.tensors = std::move(model.tensors);
+  const Content stored = result.stored = model.content;
   MegatronTargetChoice target = {
       .format = format,
       .layout = choice.layout,
@@ -50,7 +48,7 @@ absl::StatusOr<MegatronSource> ReadMegatronSource(const ckpt::Reader& source,
   if (stored == Content::kWeights && !target.dtype.has_value()) {
     target.dtype = first_dtype;
   }
-  SS_ASSIGN_OR_RETURN(result.target, PlanMegatronTarget(state, target));
+  SS_ASSIGN_OR_RETURN(result.target, PlanMegatronTarget(model.state, target));
   SS_RETURN_IF_ERROR(CheckWeightDType(result.target.weight_dtype));
   SS_RETURN_IF_ERROR(
       Annotate(ckpt::CheckConversion(first_dtype, result.target.weight_dtype),

@@ -25,10 +25,6 @@
 namespace shardshift::reshard {
 namespace {
 
-constexpr std::array kFlatStates = {std::pair{"param", "master"},
-                                    std::pair{"exp_avg", "exp_avg"},
-                                    std::pair{"exp_avg_sq", "exp_avg_sq"}};
-
 // The files of one model-parallel rank.
 class RankExport {
  public:

@@ -16,16 +16,6 @@
 namespace shardshift::reshard {
 namespace {
 
-// Megatron's key of a state, and our role.
-struct StateKey {
-  const char* key;
-  const char* role;
-};
-constexpr std::array<StateKey, 3> kFlatStates = {
-    {{"param", "master"},
-     {"exp_avg", "exp_avg"},
-     {"exp_avg_sq", "exp_avg_sq"}}};
-
 class StateAdder {
  public:
   StateAdder(const OptimizerSource& source, ckpt::ForeignFilesBuilder& builder)
@@ -142,7 +132,7 @@ class DistributedState {
         *adder_.source().args, {adder_.source().is_first_stage, chunk, experts},
         parameters);
     const int64_t num_elements = CompactElements(flat);
-    for (const StateKey& state : kFlatStates) {
+    for (const FlatState& state : kFlatStates) {
       SS_ASSIGN_OR_RETURN(const PickleValue value, states.Get(state.key));
       SS_ASSIGN_OR_RETURN(const TorchTensor tensor, torch_.Tensor(value));
       if (tensor.shape != ckpt::Shape{num_elements} || !tensor.IsDense()) {
@@ -351,7 +341,7 @@ absl::Status AddBuckets(const OptimizerSource& source,
       const FlatPlace place = {source.is_first_stage,
                                static_cast<int64_t>(chunk), experts};
       const FlatBuffer flat = LayOutFlat(*source.args, place, parameters);
-      for (const StateKey& state : kFlatStates) {
+      for (const FlatState& state : kFlatStates) {
         for (size_t i = 0; i < parameters.size(); ++i) {
           const Parameter& parameter = *parameters[i]->parameter;
           if (!adder.IsMine(*parameters[i]) || parameter.is_copy) continue;

@@ -9,6 +9,7 @@
 #include "reshard/formats/megatron_arguments.h"
 #include "reshard/formats/megatron_common.h"
 #include "reshard/formats/pickle_json.h"
+#include "reshard/formats/plan_export.h"
 #include "reshard/layout/stages.h"
 
 namespace shardshift::reshard {
@@ -135,14 +136,11 @@ void NameLeftOut(const CheckpointState& state, MegatronTarget& target) {
         "optimizer state, for Megatron's loader: iteration 0 is a release, of "
         "which it takes the weights alone");
   }
-  for (const auto& [key, value] : state.state.items()) {
-    // These became arguments, groups and the scheduler.
-    if (key == "model" || key == "megatron" || key == "progress" ||
-        key == "optimizer" || key == "schedule" || key == "training") {
-      continue;
-    }
-    target.left_out.push_back(absl::StrCat("state: ", key));
-  }
+  // These became arguments, groups and the scheduler.
+  NameState(
+      state.state,
+      {"model", "megatron", "progress", "optimizer", "schedule", "training"},
+      target.left_out);
 }
 
 }  // namespace

@@ -114,6 +114,10 @@ absl::StatusOr<OpenedSource> OpenForeign(const std::string& path, Format format,
     source.checks->weights =
         ckpt::Reader::OpenForeign(*std::move(foreign.weights));
   }
+  if (!source.checks->storages.empty()) {
+    reader->KeepCrcs();
+    if (source.checks->weights != nullptr) source.checks->weights->KeepCrcs();
+  }
   if (options.fingerprints) SS_RETURN_IF_ERROR(reader->TakeFingerprints());
   source.reader = std::move(reader);
   if (options.verify) SS_RETURN_IF_ERROR(VerifySource(source));

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "reshard/exec/checkpoint_state.h"
@@ -44,13 +45,20 @@ absl::StatusOr<ExportPlan> PlanGeneric(const ckpt::Reader& source,
   }
   SS_RETURN_IF_ERROR(AddShards(entries, tensors, choice, plan));
   SS_ASSIGN_OR_RETURN(const CheckpointState texts, ReadTexts(source));
-  for (const auto& [key, value] : texts.state.items()) {
-    plan.left_out.push_back(absl::StrCat("state: ", key));
-  }
+  NameState(texts.state, {}, plan.left_out);
   return plan;
 }
 
 }  // namespace
+
+void NameState(const nlohmann::json& state,
+               std::initializer_list<absl::string_view> kept,
+               std::vector<std::string>& left_out) {
+  for (const auto& [key, value] : state.items()) {
+    if (absl::c_linear_search(kept, key)) continue;
+    left_out.push_back(absl::StrCat("state: ", key));
+  }
+}
 
 absl::StatusOr<ExportPlan> PlanExport(const OpenedSource& source, Format to,
                                       const ExportChoice& choice) {

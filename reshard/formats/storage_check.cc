@@ -94,8 +94,9 @@ StorageCheck CheckOf(const std::string& path, const TorchTensor& tensor) {
 }
 
 void AddKnown(const ckpt::Reader& reader, KnownCrcs& known) {
+  if (reader.crcs() == nullptr) return;
   for (int64_t part = 0; part < std::ssize(reader.table().parts); ++part) {
-    known[reader.PathOf(part)].merge(reader.crcs().Of(part));
+    known[reader.PathOf(part)].merge(reader.crcs()->Of(part));
   }
 }
 

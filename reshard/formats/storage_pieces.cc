@@ -23,11 +23,9 @@ std::vector<StoragePiece> StoragePiecesOf(
 
 uint32_t Crc32OfZeros(int64_t num_bytes) {
   uint32_t crc = 0;
-  uint32_t run = 0;  // of 2^i zeros, the first bits being done
+  // Of 2^i zeros, the first bits being done.
+  uint32_t run = ckpt::UpdateCrc32(0, {{std::byte{0}}});
   int64_t run_bytes = 1;
-  Crc32 one;
-  one.Update({{std::byte{0}}});
-  run = one.value();
   for (; num_bytes > 0; num_bytes >>= 1) {
     if ((num_bytes & 1) != 0) crc = ckpt::CombineCrc32(crc, run, run_bytes);
     if (num_bytes > 1) run = ckpt::CombineCrc32(run, run, run_bytes);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/coding.h"
+#include "ckpt/core/crc32.h"
 #include "reshard/formats/torch_dtype.h"
 
 namespace shardshift::reshard {
@@ -15,9 +16,7 @@ constexpr absl::string_view kByteOrder = "little";
 constexpr absl::string_view kVersion = "3\n";
 
 uint32_t CrcOf(absl::string_view bytes) {
-  Crc32 crc;
-  crc.Update(ckpt::AsBytes(bytes));
-  return crc.value();
+  return ckpt::UpdateCrc32(0, ckpt::AsBytes(bytes));
 }
 
 }  // namespace

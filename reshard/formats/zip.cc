@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "ckpt/core/coding.h"
 #include "ckpt/core/crc32.h"
 #include "ckpt/core/status_macros.h"
 #include "reshard/formats/zip_directory.h"
@@ -51,10 +52,6 @@ absl::StatusOr<FileRange> WholeFile(const ckpt::File& file) {
   return FileRange{.num_bytes = num_bytes};
 }
 
-void Crc32::Update(std::span<const std::byte> bytes) {
-  value_ = ckpt::UpdateCrc32(value_, bytes);
-}
-
 absl::StatusOr<ZipArchive> ZipArchive::Read(const ckpt::File& file,
                                             FileRange range) {
   SS_RETURN_IF_ERROR(CheckRange(file, range));
@@ -84,23 +81,22 @@ absl::StatusOr<std::string> ReadZipEntry(const ckpt::File& file,
         entry.payload.num_bytes, " bytes, at most ", max_bytes, " are read"));
   }
   SS_ASSIGN_OR_RETURN(std::string bytes, ReadRange(file, entry.payload));
-  Crc32 crc;
-  crc.Update(std::as_bytes(std::span(bytes)));
-  SS_RETURN_IF_ERROR(CheckCrc(file, entry, crc.value()));
+  SS_RETURN_IF_ERROR(
+      CheckCrc(file, entry, ckpt::UpdateCrc32(0, ckpt::AsBytes(bytes))));
   return bytes;
 }
 
 absl::Status CheckZipEntry(const ckpt::File& file, const ZipEntry& entry) {
   std::vector<std::byte> piece(std::min(entry.payload.num_bytes, kPieceBytes));
-  Crc32 crc;
+  uint32_t crc = 0;
   for (int64_t done = 0; done < entry.payload.num_bytes;) {
     const auto bytes = std::span(piece).first(
         std::min(kPieceBytes, entry.payload.num_bytes - done));
     SS_RETURN_IF_ERROR(file.ReadAt(entry.payload.offset_bytes + done, bytes));
-    crc.Update(bytes);
+    crc = ckpt::UpdateCrc32(crc, bytes);
     done += std::ssize(bytes);
   }
-  return CheckCrc(file, entry, crc.value());
+  return CheckCrc(file, entry, crc);
 }
 
 }  // namespace shardshift::reshard

@@ -37,16 +37,6 @@ absl::Status CheckRange(const ckpt::File& file, FileRange range);
 // REQUIRES: whoever gives the range has bounded it.
 absl::StatusOr<std::string> ReadRange(const ckpt::File& file, FileRange range);
 
-// The CRC-32 of zip, of bytes that come in pieces.
-class Crc32 {
- public:
-  void Update(std::span<const std::byte> bytes);
-  uint32_t value() const { return value_; }
-
- private:
-  uint32_t value_ = 0;
-};
-
 struct ZipEntry {
   std::string name;
   FileRange payload;   // in the file, not the archive

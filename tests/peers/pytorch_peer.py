@@ -86,11 +86,16 @@ def model_round_trip(directory, programs, case, layout):
     dcp.save(state, checkpoint_id=directory / "theirs")
     programs.reshard(directory / "theirs", directory / "native", *layout)
     programs.reshard(directory / "native", directory / "ours", "--to", "dcp")
+    return check_copy(directory / "ours", state)
+
+
+def check_copy(ours, state):
+    """Both ways that torch reads what is to be `state`."""
     got = zeros_like(state)
-    load_partial(got, directory / "ours")
+    load_partial(got, ours)
     wanted = tensors_of(state)
     expect_same(tensors_of(got), wanted, "dcp.load")
-    check_torch_save(directory / "ours", directory / "ours.pt", wanted)
+    check_torch_save(ours, ours.with_suffix(".pt"), wanted)
     return f"{len(wanted)} tensors equal, by dcp.load and dcp_to_torch_save"
 
 
@@ -131,12 +136,7 @@ def generic_round_trip(directory, programs, state):
     programs.reshard(directory / "theirs", directory / "native", "--generic")
     programs.reshard(directory / "native", directory / "ours", "--generic",
                      "--to", "dcp")
-    got = zeros_like(state)
-    load_partial(got, directory / "ours")
-    wanted = tensors_of(state)
-    expect_same(tensors_of(got), wanted, "dcp.load")
-    check_torch_save(directory / "ours", directory / "ours.pt", wanted)
-    return f"{len(wanted)} tensors equal, by dcp.load and dcp_to_torch_save"
+    return check_copy(directory / "ours", state)
 
 
 def trained_round_trip(directory, programs, case):

@@ -10,6 +10,7 @@
 
 #include "absl/strings/string_view.h"
 #include "ckpt/core/coding.h"
+#include "ckpt/core/crc32.h"
 #include "ckpt/io/file.h"
 #include "ckpt/io/system_calls.h"
 #include "reshard/formats/zip.h"
@@ -37,9 +38,7 @@ class MemoryFile {
 };
 
 inline uint32_t CrcOf(absl::string_view bytes) {
-  Crc32 crc;
-  crc.Update(ckpt::AsBytes(bytes));
-  return crc.value();
+  return ckpt::UpdateCrc32(0, ckpt::AsBytes(bytes));
 }
 
 using ZipFiles = std::vector<std::pair<std::string, std::string>>;

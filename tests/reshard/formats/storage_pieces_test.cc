@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/box.h"
 #include "ckpt/core/coding.h"
+#include "ckpt/core/crc32.h"
 #include "ckpt/core/dtype.h"
 #include "ckpt/foreign_writer.h"
 #include "reshard/formats/zip.h"
@@ -23,9 +24,7 @@ namespace shardshift::reshard {
 namespace {
 
 uint32_t CrcOf(const std::string& bytes) {
-  Crc32 crc;
-  crc.Update(ckpt::AsBytes(bytes));
-  return crc.value();
+  return ckpt::UpdateCrc32(0, ckpt::AsBytes(bytes));
 }
 
 StoragePiece BytesAt(int64_t offset_bytes, int64_t num_bytes) {
