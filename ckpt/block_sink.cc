@@ -6,8 +6,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
+#include "ckpt/io/aligned_buffer.h"
 
 namespace shardshift::ckpt {
+namespace {
+
+// From the last page of the file before a block to the block; none where
+// elements would lie across the end of a buffer.
+int64_t LeadBytes(const Table& table, const Fragment& fragment, int64_t block) {
+  if (fragment.codec != Codec::kNone || fragment.column_pitch != 0) return 0;
+  const int64_t lead = fragment.blocks[block].offset_bytes % kDirectBlockBytes;
+  const int64_t item_size = ItemSize(table.tensors[fragment.tensor].dtype);
+  return lead % item_size == 0 ? lead : 0;
+}
+
+}  // namespace
 
 BlockSink::BlockSink(Table table, std::vector<int64_t> table_index)
     : table_(std::move(table)), table_index_(std::move(table_index)) {
@@ -74,27 +87,32 @@ BlockStream::BlockStream(BlockSink& sink, int64_t fragment, int64_t block,
       buffer_(buffer),
       target_(sink.Target(fragment)),
       num_bytes_(BlockBytes(sink.table_, target_, block)),
+      lead_bytes_(LeadBytes(sink.table_, target_, block)),
       fingerprint_(sink.StartFingerprint(fragment, block)) {}
 
 std::span<std::byte> BlockStream::room() const {
-  const auto rest = buffer_.subspan(num_held_);
+  const auto rest = buffer_.subspan(lead_bytes_ + num_held_);
   return rest.first(std::min<size_t>(rest.size(), num_bytes_ - num_done_));
 }
 
 absl::Status BlockStream::Advance(int64_t num_bytes) {
-  const auto bytes = buffer_.subspan(num_held_, num_bytes);
+  const auto bytes = room().first(num_bytes);
   num_held_ += num_bytes;
   num_done_ += num_bytes;
   if (target_.codec == Codec::kNone) {
-    checksum_.Update(bytes);
+    if (!sink_.table_.is_foreign) checksum_.Update(bytes);
     fingerprint_.Update(bytes);
   }
-  if (is_complete() || num_held_ == std::ssize(buffer_)) return Flush();
+  if (is_complete() || lead_bytes_ + num_held_ == std::ssize(buffer_)) {
+    return Flush();
+  }
   return absl::OkStatus();
 }
 
 absl::Status BlockStream::Flush() {
-  const auto held = buffer_.first(std::exchange(num_held_, 0));
+  // A full buffer ends with a page of the file.
+  const auto held = buffer_.subspan(std::exchange(lead_bytes_, 0),
+                                    std::exchange(num_held_, 0));
   if (target_.codec != Codec::kNone) {
     return sink_.WriteBlock(fragment_, block_, held);
   }

@@ -99,7 +99,9 @@ class BlockSink {
 };
 
 // A block that comes from front to back, in pieces; a buffer smaller than the
-// block is enough for one without a codec. One thread at a time.
+// block is enough for one without a codec. Its bytes lie in the buffer as they
+// will on the pages of the file, so that most can bypass the page cache. One
+// thread at a time.
 class BlockStream {
  public:
   // `buffer`, of AllocatePages() and whole pages, is lent for as long as the
@@ -126,7 +128,8 @@ class BlockStream {
   const Fragment& target_;
   int64_t num_bytes_;     // of the block
   int64_t num_done_ = 0;  // that came
-  int64_t num_held_ = 0;  // the last of them, at the front of buffer_
+  int64_t lead_bytes_;    // before what is held
+  int64_t num_held_ = 0;  // the last of them, in buffer_
   Checksum64Stream checksum_;
   BoxFingerprint fingerprint_;
 };

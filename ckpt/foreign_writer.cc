@@ -55,13 +55,15 @@ absl::StatusOr<std::unique_ptr<ForeignWriter>> ForeignWriter::Create(
     const CheckpointId& id) {
   SS_ASSIGN_OR_RETURN(PartTable made,
                       MakePartTable(/*part=*/0, id, file.specs, Codec::kNone));
+  made.table.is_foreign = true;
   for (size_t i = 0; i < file.specs.size(); ++i) {
     Fragment& fragment = made.table.fragments[made.index[i]];
     const int64_t num_bytes = FragmentBytes(made.table, fragment);
     SS_RETURN_IF_ERROR(CheckPlace(file, i, num_bytes));
     PlaceForeign(file.places[i], num_bytes, fragment);
   }
-  SS_ASSIGN_OR_RETURN(File out, File::Create(JoinPath(directory, file.name)));
+  SS_ASSIGN_OR_RETURN(File out, File::Create(JoinPath(directory, file.name),
+                                             PageCache::kBypass));
   SS_RETURN_IF_ERROR(out.Allocate(file.file_bytes));
   SS_RETURN_IF_ERROR(WriteFixed(out, file.fixed));
   return std::unique_ptr<ForeignWriter>(new ForeignWriter(
@@ -95,7 +97,7 @@ absl::Status ForeignWriter::WriteBlock(int64_t fragment, int64_t block,
   SS_RETURN_IF_ERROR(WriteAt(Target(fragment), block, 0, bytes));
   BoxFingerprint fingerprint = StartFingerprint(fragment, block);
   fingerprint.Update(bytes);
-  return Record(fragment, block, Checksum64(bytes), fingerprint.fingerprint());
+  return Record(fragment, block, /*checksum=*/0, fingerprint.fingerprint());
 }
 
 absl::Status ForeignWriter::WriteAt(const Fragment& fragment, int64_t block,
@@ -109,7 +111,7 @@ absl::Status ForeignWriter::WriteAt(const Fragment& fragment, int64_t block,
   }
   if (fragment.column_pitch == 0) {
     SS_RETURN_IF_ERROR(file_.WriteAt(offset + begin, bytes));
-    if (std::ssize(bytes) >= kSyncedBytes) {
+    if (!file_.bypasses_cache() && std::ssize(bytes) >= kSyncedBytes) {
       file_.StartSync(offset + begin, std::ssize(bytes));
     }
     return absl::OkStatus();

@@ -200,27 +200,27 @@ bool File::TakesDirectly(std::span<const std::byte> bytes) const {
   return !bypasses_cache() || address % memory_alignment_ == 0;
 }
 
-// How much of `bytes` can bypass the page cache.
-size_t File::DirectPrefixBytes(int64_t offset_bytes,
-                               std::span<const std::byte> bytes) const {
-  if (!bypasses_cache() || bytes.size() < kMinDirectBytes ||
-      offset_bytes % kDirectBlockBytes != 0 || !TakesDirectly(bytes)) {
-    return 0;
+File::Step File::FirstStep(int64_t offset_bytes,
+                           std::span<const std::byte> bytes) const {
+  const auto head =
+      static_cast<size_t>(RoundUpToDirectBlock(offset_bytes) - offset_bytes);
+  if (!bypasses_cache() || bytes.size() < head + kMinDirectBytes ||
+      !TakesDirectly(bytes.subspan(head))) {
+    return {fd_, bytes.size()};
   }
-  return bytes.size() / kDirectBlockBytes * kDirectBlockBytes;
+  if (head > 0) return {fd_, head};
+  return {direct_fd_, bytes.size() / kDirectBlockBytes * kDirectBlockBytes};
 }
 
 template <typename Byte, typename Call>
 ssize_t File::Transfer(int64_t offset_bytes, std::span<Byte> bytes,
                        Call call) const {
-  const size_t num_direct = DirectPrefixBytes(offset_bytes, bytes);
-  if (num_direct > 0) {
-    const ssize_t n = RetryOnSignal([&] {
-      return call(direct_fd_, bytes.data(), num_direct, offset_bytes);
-    });
-    // Some file systems refuse only here; so may a disk of larger blocks.
-    if (n >= 0 || errno != EINVAL) return n;
-  }
+  const Step step = FirstStep(offset_bytes, bytes);
+  const ssize_t n = RetryOnSignal([&] {
+    return call(step.fd, bytes.data(), step.num_bytes, offset_bytes);
+  });
+  // Some file systems refuse only here; so may a disk of larger blocks.
+  if (n >= 0 || errno != EINVAL || step.fd != direct_fd_) return n;
   return RetryOnSignal(
       [&] { return call(fd_, bytes.data(), bytes.size(), offset_bytes); });
 }

@@ -23,11 +23,10 @@
 namespace shardshift::ckpt {
 
 // How a File reads and writes. kBypass (O_DIRECT): the whole direct blocks
-// (kDirectBlockBytes) of a read or write of at least kMinDirectBytes, from a
-// multiple of the block in the file and to or from memory that
-// TakesDirectly() accepts, go between disk and memory without a copy in the
-// page cache. The rest, and all of it where the file
-// system refuses, goes through the cache; both may be mixed in one file.
+// (kDirectBlockBytes) of a read or write, if they are at least kMinDirectBytes
+// and begin in memory where TakesDirectly() accepts it, go between disk and
+// memory without a copy in the page cache. The rest, and all of it where the
+// file system refuses, goes through the cache; both may be mixed in one file.
 enum class PageCache { kUse, kBypass };
 
 // Below this the cache is faster, as it need not wait for the disk.
@@ -88,13 +87,16 @@ class File {
                                    PageCache cache);
   absl::Status OpenDirect(int flags, const struct stat& self);
   friend absl::StatusOr<File> LockDirectory(const std::string& path, Lock lock);
-  // One call(fd, data, size, offset), of the prefix of `bytes` that can bypass
-  // the cache, or else of all.
+  // What of a transfer goes first, and by which descriptor.
+  struct Step {
+    int fd;
+    size_t num_bytes;
+  };
+  Step FirstStep(int64_t offset_bytes, std::span<const std::byte> bytes) const;
+  // One call(fd, data, size, offset) of the first step.
   template <typename Byte, typename Call>
   ssize_t Transfer(int64_t offset_bytes, std::span<Byte> bytes,
                    Call call) const;
-  size_t DirectPrefixBytes(int64_t offset_bytes,
-                           std::span<const std::byte> bytes) const;
 
   int fd_ = -1;
   // The same file with O_DIRECT, or -1.
