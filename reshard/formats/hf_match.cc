@@ -71,10 +71,13 @@ class Matcher {
 
   absl::Status FindAll(const std::vector<StoredTensor>& tensors,
                        std::vector<int64_t>& found) {
+    // The embedding is the first logical tensor.
+    const StoredTensor* embedding = nullptr;
     const StoredTensor* missing = nullptr;
     int64_t num_missing = 0;
     found.reserve(tensors.size());
     for (const StoredTensor& tensor : tensors) {
+      if (tensor.pieces.front().tensor == 0) embedding = &tensor;
       SS_ASSIGN_OR_RETURN(const std::optional<int64_t> position,
                           Find(tensor.name, tensor.shape));
       if (position.has_value()) {
@@ -84,6 +87,12 @@ class Matcher {
       }
     }
     if (missing == nullptr) return absl::OkStatus();
+    if (missing->name == kHfHeadName && num_missing == 1) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          Describe(missing->name, missing->shape), " is missing, and by ",
+          "config.json it is not ", Quoted(embedding->name),
+          "; if it is that one, say \"tie_word_embeddings\": true there"));
+    }
     return absl::FailedPreconditionError(absl::StrCat(
         Describe(missing->name, missing->shape), " is missing",
         num_missing > 1 ? absl::StrCat(", and ", num_missing - 1, " more")

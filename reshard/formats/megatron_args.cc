@@ -103,6 +103,8 @@ absl::Status CheckModelKind(const Fields& fields) {
       {"moe_router_num_groups", json()},
       {"moe_router_topk_scaling_factor", json()},
       {"moe_latent_size", json()},
+      // Rows of gate and up in turn, in blocks of so many.
+      {"moe_mlp_glu_interleave_size", json()},
       {"pipeline_model_parallel_layout", json()}};
   for (const auto& [name, value] : demands) {
     const json& found = fields.Of(name);

@@ -69,12 +69,10 @@ absl::Status MegatronCommon::CollectGroups(const PickleValue& optimizer) {
         SS_ASSIGN_OR_RETURN(const auto groups, value.AsList());
         for (const PickleValue& group : groups) {
           SS_ASSIGN_OR_RETURN(json kept, GroupToJson(group));
-          const json identity = GroupIdentity(kept);
-          const bool is_known = std::any_of(
-              groups_.begin(), groups_.end(), [&](const json& known) {
-                return GroupIdentity(known) == identity;
-              });
-          if (!is_known) groups_.push_back(std::move(kept));
+          if (std::find(groups_.begin(), groups_.end(), kept) ==
+              groups_.end()) {
+            groups_.push_back(std::move(kept));
+          }
         }
         return false;
       });

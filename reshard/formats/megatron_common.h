@@ -21,8 +21,8 @@ class MegatronCommon {
   // common state.
   absl::Status CollectCommon(const PickleValue& common);
 
-  // The hyper-parameters of every group of parameters below `optimizer`, once
-  // for each kind of group.
+  // The hyper-parameters of every group of parameters below `optimizer`, those
+  // that are the same on all ranks once.
   absl::Status CollectGroups(const PickleValue& optimizer);
 
   // The state of a checkpoint of ours, as far as these and the arguments tell

@@ -185,6 +185,7 @@ class LegacyReader {
       SS_RETURN_IF_ERROR(Annotate(steps_.Collect(file, torch, state), path));
       SS_RETURN_IF_ERROR(Annotate(common_.CollectGroups(state), path));
     }
+    if (kind == OptimizerKind::kNoStepYet) SS_RETURN_IF_ERROR(steps_.Add(0));
     SS_RETURN_IF_ERROR(
         AddWeights(optimizer, modules,
                    kind == OptimizerKind::kNone ? builder_ : weights_));
@@ -216,16 +217,25 @@ class LegacyReader {
     }
   }
 
+  bool Has(OptimizerKind kind) const {
+    return kinds_[static_cast<size_t>(kind)];
+  }
+
   absl::StatusOr<ForeignCheckpoint> Finish() {
-    if (kinds_[0] && (kinds_[1] || kinds_[2])) {
+    const bool has_state = !Has(OptimizerKind::kNone);
+    const auto num_kinds = std::count(kinds_.begin(), kinds_.end(), true);
+    if (!has_state && num_kinds > 1) {
       return absl::DataLossError(
           absl::StrCat(directory_, ": only some ranks have optimizer state"));
     }
-    const bool has_state = !kinds_[0];
     SS_ASSIGN_OR_RETURN(ForeignCheckpoint result,
                         FinishMegatron(directory_, Format::kMegatron, args_,
                                        common_, steps_, has_state, builder_));
     if (leaves_state_) result.left_out.emplace_back("optimizer state");
+    if (Has(OptimizerKind::kNoStepYet)) {
+      result.notes.emplace_back(
+          "the optimizer has made no step yet: its moments are zero");
+    }
     result.checks = std::move(checks_);
     result.replicas = std::move(replicas_);
     if (has_state) {
@@ -248,7 +258,7 @@ class LegacyReader {
   MegatronArgs args_;
   std::vector<LogicalTensor> tensors_;
   std::unique_ptr<ModelMap> map_;
-  std::array<bool, 3> kinds_ = {};  // by OptimizerKind: of some rank
+  std::array<bool, 4> kinds_ = {};  // by OptimizerKind: of some rank
 };
 
 }  // namespace

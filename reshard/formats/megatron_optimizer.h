@@ -22,7 +22,12 @@
 
 namespace shardshift::reshard {
 
-enum class OptimizerKind : uint8_t { kNone, kDistributed, kPlain };
+enum class OptimizerKind : uint8_t {
+  kNone,
+  kDistributed,
+  kPlain,
+  kNoStepYet,  // as kPlain; its moments are zero
+};
 
 // What a rank's state is read from. Nothing is owned.
 struct OptimizerSource {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "ckpt/core/status_macros.h"
 #include "reshard/formats/megatron_arguments.h"
 #include "reshard/formats/megatron_common.h"
@@ -114,6 +115,34 @@ std::vector<json> GroupsOf(const CheckpointState& state, const json& arguments,
   }
   if (groups.empty()) groups.push_back(DefaultGroup(arguments, step));
   return groups;
+}
+
+// All parameters of a kind come into one group, as nobody knows which of them
+// were in which.
+absl::Status CheckOneOfEachKind(const std::vector<json>& groups) {
+  for (size_t i = 0; i < groups.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (Decays(groups[i]) != Decays(groups[j]) ||
+          IsOfExperts(groups[i]) != IsOfExperts(groups[j])) {
+        continue;
+      }
+      std::vector<std::string> differences;
+      for (const auto& [key, value] : groups[j].items()) {
+        const json& other = StateValue(groups[i], {key.c_str()});
+        if (value == other || key == "step") continue;
+        differences.push_back(
+            absl::StrCat(key, " ", value.dump(), " and ", other.dump()));
+      }
+      if (differences.empty()) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "param_groups: of parameters that ",
+          Decays(groups[i]) ? "decay" : "do not decay", " there are groups of ",
+          absl::StrJoin(differences, ", "),
+          ", and one would be written for all; --weights-only leaves the "
+          "optimizer behind"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 // Arguments of classes that are not written are named instead.
@@ -246,6 +275,9 @@ absl::StatusOr<MegatronTarget> PlanMegatronTarget(
       target.args.iteration -
       (skipped.is_number_integer() ? skipped.get<int64_t>() : 0);
   target.groups = GroupsOf(state, target.args.arguments, target.optimizer_step);
+  if (choice.content == Content::kTraining) {
+    SS_RETURN_IF_ERROR(CheckOneOfEachKind(target.groups));
+  }
   target.scheduler =
       StateValue(state.state, {"megatron", "common", "opt_param_scheduler"});
   if (target.scheduler.is_null()) {

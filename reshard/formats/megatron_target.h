@@ -63,7 +63,8 @@ absl::StatusOr<PyValue::Attributes> GroupOf(const MegatronTarget& target,
                                             bool decays, bool experts);
 
 // Errors: FailedPrecondition for a model that Megatron's arguments cannot
-// describe, naming what differs; as Validate for the layout.
+// describe, naming what differs, and for groups of parameters that would become
+// one; as Validate for the layout.
 absl::StatusOr<MegatronTarget> PlanMegatronTarget(
     const CheckpointState& state, const MegatronTargetChoice& choice);
 

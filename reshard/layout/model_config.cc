@@ -2,10 +2,13 @@
 #include "reshard/layout/model_config.h"
 
 #include <cmath>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "ckpt/core/status_macros.h"
+#include "reshard/layout/json_text.h"
 #include "reshard/layout/json_types.h"
 
 namespace shardshift::reshard {
@@ -297,11 +300,12 @@ absl::StatusOr<ModelConfig> ModelFromJson(const json& object) {
   }
   ModelConfig model;
   absl::Status status;
-  size_t known = 3;
+  std::set<absl::string_view> known = {kNormalizationKey, kPositionKey,
+                                       kActivationKey};
   const auto read = [&](const char* key, auto& value) {
     const auto it = object.find(key);
     if (it == object.end()) return false;
-    ++known;
+    known.insert(key);
     if (HasType(*it, value)) {
       it->get_to(value);
     } else {
@@ -335,10 +339,11 @@ absl::StatusOr<ModelConfig> ModelFromJson(const json& object) {
   if (!model.exact_gelu && gelu != kTanhGelu) {
     return BadKey(kActivationKey, absl::StrCat("\"", gelu, "\" is unknown"));
   }
-  if (object.size() != known) {
-    return absl::DataLossError(absl::StrCat(
-        "checkpoint state: model has ", object.size(), " keys, expected ",
-        known, "; it was written by another version"));
+  for (const auto& [key, value] : object.items()) {
+    if (known.contains(key)) continue;
+    return absl::DataLossError(
+        absl::StrCat("checkpoint state: model has the key ", Quoted(key),
+                     ", which is unknown: it was written by another version"));
   }
   SS_RETURN_IF_ERROR(Annotate(Validate(model), "checkpoint state: model"));
   return model;

@@ -73,7 +73,7 @@ TEST_F(BugKindsOfReshards, B03DataShardsOfAGatedMatrixComeTogetherInOrder) {
                   {.tensor = 2}});
 }
 
-TEST_F(BugKindsOfReshards, B08ABiasOfARowParallelLayerIsStoredOnceAndWhole) {
+TEST_F(BugKindsOfReshards, B08BiasesOfRowParallelLayersAreStoredOnceAndWhole) {
   const std::vector<Layout> layouts = {{.tensor = 4}, {}, {.tensor = 2}};
   GoAlong(GptModel(), layouts);
   ASSERT_OK_AND_ASSIGN(const auto reader, ckpt::Reader::Open(StepOf(last_)));

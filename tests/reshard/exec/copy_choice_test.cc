@@ -168,7 +168,7 @@ TEST_F(CopyChoiceTest, RefusesWhatCannotBeAndLeavesNothing) {
   EXPECT_THAT(names, ::testing::ElementsAre("source"));
 }
 
-TEST_F(CopyChoiceTest, B39ARunDoesNotGoOnFromWeightsAlone) {
+TEST_F(CopyChoiceTest, B39RunsDoNotGoOnFromWeightsAlone) {
   ASSERT_OK(WriteSynth(Path("source"), GptModel(), {}));
   ASSERT_OK(Run("source", "weights", {}, {.weights_only = true}));
   ASSERT_OK_AND_ASSIGN(const auto reader,

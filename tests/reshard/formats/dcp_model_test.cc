@@ -14,8 +14,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "reshard/exec/checkpoint_state.h"
+#include "reshard/exec/export.h"
 #include "reshard/formats/dcp_keys.h"
 #include "reshard/formats/open_source.h"
+#include "reshard/formats/plan_export.h"
 #include "tests/ckpt/sample.h"
 #include "tests/reshard/formats/dcp_model_sample.h"
 #include "tests/reshard/formats/generic_sample.h"
@@ -102,8 +104,41 @@ TEST_F(DcpModelTest, TheConfigurationMayLieBesideIt) {
               StatusIs(StatusCode::kUnimplemented, HasSubstr("config.json")));
 }
 
+// A layer that is frozen has no state, which --generic keeps as it is.
+TEST_F(DcpModelTest, B34StateIsThereForWhatIsTrainedAlone) {
+  WriteConfig("llama");
+  SavedState state = TrainingOf("llama", "model.", "optim.state.");
+  const auto is_frozen = [](absl::string_view key) {
+    return absl::StartsWith(key, "optim.state.model.layers.1.");
+  };
+  const size_t all = state.size();
+  std::erase_if(state,
+                [&](const auto& saved) { return is_frozen(saved.first); });
+  ASSERT_EQ(state.size(), all - 3 * 9);
+  WriteShards(state);
+  EXPECT_THAT(
+      Open(),
+      StatusIs(StatusCode::kDataLoss,
+               AllOf(HasSubstr("optim.state.model.layers.1."),
+                     HasSubstr("others of the model have such a state"))));
+  EXPECT_OK(Open(/*weights_only=*/true));
+  ASSERT_OK_AND_ASSIGN(const OpenedSource source, OpenGeneric(dir_.path()));
+  ASSERT_OK_AND_ASSIGN(const ExportPlan plan,
+                       PlanExport(source, Format::kDcp, {.generic = true}));
+  const ckpt::TempDir copies(ckpt::InMemory());
+  const std::string copy = ckpt::JoinPath(copies.path(), "copy");
+  ASSERT_OK(ExportCheckpoint(*source.reader, copy, plan, {}));
+  ASSERT_OK_AND_ASSIGN(const OpenedSource copied, OpenGeneric(copy));
+  const auto bytes = BytesOf(copied);
+  EXPECT_EQ(bytes.size(), state.size());
+  for (const auto& [key, saved] : state) {
+    EXPECT_TRUE(bytes.at(key) == saved.Bytes(ckpt::WholeBox(saved.shape)))
+        << key;
+  }
+}
+
 // GPT-2's output layer is its embedding; either name may have the state.
-TEST_F(DcpModelTest, ATiedModelMayHaveACopyOfItsEmbedding) {
+TEST_F(DcpModelTest, B55TiedModelsMayHaveACopyOfTheirEmbedding) {
   WriteConfig("gpt2");
   SavedState state = TrainingOf("gpt2", "model.", "optim.state.");
   state["model.lm_head.weight"] = state.at("model.transformer.wte.weight");
@@ -141,7 +176,7 @@ class DcpModelRefusalTest : public DcpModelTest {
 
 constexpr char kNorm[] = "model.norm.weight";
 
-TEST_F(DcpModelRefusalTest, StatesThatAreMissing) {
+TEST_F(DcpModelRefusalTest, B34StatesThatAreMissing) {
   for (const char* what : {".exp_avg", ".exp_avg_sq", ".step"}) {
     SavedState state = state_;
     const std::string key = absl::StrCat("optim.state.", kNorm, what);
@@ -189,7 +224,7 @@ TEST_F(DcpModelRefusalTest, StepsThatDiffer) {
               StatusIs(StatusCode::kDataLoss, HasSubstr("number of steps")));
 }
 
-TEST_F(DcpModelRefusalTest, OtherDTypesAndShapes) {
+TEST_F(DcpModelRefusalTest, B35OtherDTypesAndShapes) {
   for (const std::string& key :
        {absl::StrCat("model.", kNorm),
         absl::StrCat("optim.state.", kNorm, ".exp_avg")}) {

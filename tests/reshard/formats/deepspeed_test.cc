@@ -258,6 +258,21 @@ TEST_F(MadeDeepSpeedTest, UniversalWithoutAFile) {
                              HasSubstr("expected [3]"))));
 }
 
+// Names with an axis more are none that are looked for.
+TEST_F(MadeDeepSpeedTest, B32FilesUnderOtherNamesAreMissing) {
+  WriteZero3(Path("tag"), {});
+  for (int64_t rank = kRanks; rank-- > 0;) {
+    const std::string start = absl::StrCat("tag/zero_pp_rank_", rank);
+    std::filesystem::rename(
+        Path(start + "_mp_rank_00_optim_states.pt"),
+        Path(start + "_cp_rank_0_mp_rank_00_optim_states.pt"));
+    EXPECT_THAT(OpenGeneric(Path("tag")),
+                StatusIs(absl::StatusCode::kDataLoss,
+                         HasSubstr(rank == 0 ? "has no *zero_pp_rank_*"
+                                             : "partition_count is 3")));
+  }
+}
+
 TEST_F(MadeDeepSpeedTest, MissingRank) {
   WriteZero3(Path("tag"), {});
   std::filesystem::remove(

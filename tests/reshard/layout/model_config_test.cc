@@ -78,8 +78,10 @@ TEST(ModelConfigJson, RefusesUnknownNames) {
 TEST(ModelConfigJson, RefusesAKeyItDoesNotKnow) {
   nlohmann::json json = ToJson(GptModel());
   json["num_memories"] = 8;
-  EXPECT_THAT(ModelFromJson(json), StatusIs(absl::StatusCode::kDataLoss,
-                                            HasSubstr("another version")));
+  EXPECT_THAT(
+      ModelFromJson(json),
+      StatusIs(absl::StatusCode::kDataLoss,
+               AllOf(HasSubstr("num_memories"), HasSubstr("another version"))));
 }
 
 TEST(ModelConfigJson, RefusesWhatIsNoObject) {
