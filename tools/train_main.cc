@@ -18,6 +18,7 @@
 #include "ckpt/run_dir.h"
 #include "kernels/isa.h"
 #include "reshard/exec/checkpoint_state.h"
+#include "reshard/formats/format.h"
 #include "tools/cli.h"
 #include "tools/resolve_run.h"
 #include "tools/run_flags.h"
@@ -149,12 +150,29 @@ absl::StatusOr<LoadedCheckpoint> ReadRun(
   return loaded;
 }
 
+// That there is a checkpoint which we cannot go on from is no reason to start
+// anew.
+absl::Status RefuseOtherFormats(const std::string& path) {
+  const absl::StatusOr<std::optional<reshard::Format>> found =
+      reshard::DetectFormat(path);
+  if (!found.ok() ||
+      found->value_or(reshard::Format::kNative) == reshard::Format::kNative) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "--load ", path, " is a checkpoint of another format, ",
+      reshard::InfoOf(**found).name, "; `reshard` makes one of ours from it"));
+}
+
 // The checkpoint of --load, if there is to be one.
 absl::StatusOr<std::optional<LoadedCheckpoint>> FindCheckpoint(
     const TrainFlags& flags) {
   if (!flags.load.has_value()) return std::nullopt;
   const absl::StatusOr<ckpt::ResolvedCheckpoint> found =
       ckpt::ResolveCheckpoint(*flags.load);
+  if (absl::IsNotFound(found.status())) {
+    SS_RETURN_IF_ERROR(RefuseOtherFormats(*flags.load));
+  }
   if (absl::IsNotFound(found.status()) && flags.load_if_present) {
     Print(absl::StrCat("--load ", *flags.load,
                        " holds no checkpoint: starting anew"));

@@ -9,6 +9,8 @@ import re
 import subprocess
 import sys
 
+import h5py
+
 BIN = sys.argv[1]
 
 GPT = ("--num-layers 4 --hidden-size 32 --ffn-hidden-size 64 "
@@ -60,3 +62,13 @@ def read_log(path):
                 log.setdefault(line["iteration"], []).append(
                     (line["lm_loss_bits"], line["grad_norm_bits"]))
     return log
+
+
+def payload_offset(part):
+    """Where the payload of some fragment of a part file begins."""
+    offsets = []
+    with h5py.File(part, "r") as file:
+        file["fragments"].visititems(
+            lambda _, node: offsets.append(node.id.get_offset())
+            if isinstance(node, h5py.Dataset) else None)
+    return offsets[len(offsets) // 2]

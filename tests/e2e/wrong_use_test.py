@@ -10,9 +10,7 @@ import sys
 import tempfile
 import unittest
 
-import h5py
-
-from programs import GPT, LLAMA, RUN, run, succeed
+from programs import GPT, LLAMA, RUN, payload_offset, run, succeed
 
 DATA = "--mock-data"
 
@@ -26,16 +24,6 @@ def snapshot(directory):
             stat = os.lstat(path)
             found[path] = (stat.st_mode, stat.st_size, stat.st_mtime_ns)
     return found
-
-
-def payload_offset(part):
-    """Where the payload of some fragment of a part file begins."""
-    offsets = []
-    with h5py.File(part, "r") as file:
-        file["fragments"].visititems(
-            lambda _, node: offsets.append(node.id.get_offset())
-            if isinstance(node, h5py.Dataset) else None)
-    return offsets[len(offsets) // 2]
 
 
 def without(flags, flag):
