@@ -1,11 +1,9 @@
 // Faults that bit users of other converters, by the number of their kind: here
 // those of what a model and its run are, on the way from one format to another.
 // SPDX-License-Identifier: Apache-2.0
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"

@@ -2,14 +2,13 @@
 // those of the optimizer's state, in files of Megatron's that were changed.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/coding.h"
 #include "ckpt/core/crc32.h"
