@@ -153,6 +153,10 @@ class FileCopier {
   absl::StatusOr<std::shared_ptr<TensorState>> StateOf(const TensorCopy& copy) {
     auto state = std::make_shared<TensorState>();
     state->from = &source_.table().tensors[copy.source];
+    if (copy.targets.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          Describe(*state->from), ": no file is to hold a piece of it"));
+    }
     state->first_fragment = source_.FirstFragment(copy.source);
     state->targets = copy.targets;
     std::shared_ptr<NamedSum>& sum = sums_[&copy - tensors_.data()];

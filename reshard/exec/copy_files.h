@@ -98,7 +98,8 @@ OpenSink PartsOfOurs(std::string directory, ckpt::CheckpointId id,
 // are taken in the given order. The bytes depend on source, parts and codec
 // alone. Errors: DataLoss if a target has elements that no source or two
 // sources hold, or for damage, naming the place; InvalidArgument for a
-// conversion that there is not; as `open` and BlockSink.
+// conversion that there is not, or a copy without targets; as `open` and
+// BlockSink.
 absl::StatusOr<CopiedFiles> CopyFiles(const ckpt::Reader& source,
                                       const std::vector<TargetPart>& parts,
                                       const std::vector<TensorCopy>& tensors,

@@ -238,5 +238,14 @@ TEST_F(CopyFilesTest, RefusesATargetThatNoSourceHolds) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("\"w\"")));
 }
 
+TEST_F(CopyFilesTest, RefusesATensorWithoutATarget) {
+  ckpt::SampleTensor rows = Matrix(0, 2);
+  ASSERT_NO_FATAL_FAILURE(WriteSource({rows}));
+  Job job = JobOf(rows, rows.info);
+  job.tensors[0].targets.clear();
+  EXPECT_THAT(Copy("copy", job, {}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("\"w\"")));
+}
+
 }  // namespace
 }  // namespace shardshift::reshard
