@@ -36,6 +36,8 @@ struct Kernels {
 
   void (*gelu_forward)(const GeluForwardArgs&);
   void (*gelu_backward)(const GeluBackwardArgs&);
+  void (*exact_gelu_forward)(const GeluForwardArgs&);
+  void (*exact_gelu_backward)(const GeluBackwardArgs&);
   void (*swiglu_forward)(const SwigluForwardArgs&);
   void (*swiglu_backward)(const SwigluBackwardArgs&);
 

@@ -1,7 +1,7 @@
-// Rotary position embedding (Su et al. 2021), rotate-half form: element j of a
-// head is paired with element j + head_dim/2.
+// Rotary position embedding (Su et al. 2021). Pair j of a head is its elements
+// j and j + head_dim/2 (rotate-half), or 2j and 2j + 1 (interleaved).
 //
-//   (x0, x1) -> (x0 cos - x1 sin, x1 cos + x0 sin),  angle = p base^(-2j/dim)
+//   (x0, x1) -> (x0 cos - x1 sin, x1 cos + x0 sin),  angle = p frequency[j]
 //
 // As computed: fma(x0, cos, -(x1 sin)) and fma(x1, cos, x0 sin).
 // SPDX-License-Identifier: Apache-2.0
@@ -14,9 +14,9 @@ namespace shardshift::kernels {
 
 // Rotates x in place. Head h of row r is the head_dim contiguous elements from
 // x + r * row_stride + h * head_stride; its position is first_position + r.
-// cos, sin: [max_positions, head_dim/2] from BuildRopeTable. `inverse` negates
-// the angle: the backward pass.
-// REQUIRES: head_dim even, first_position + rows <= max_positions.
+// cos, sin: [max_positions, head_dim/2] from BuildRopeTable (rope_table.h).
+// `inverse` negates the angle: the backward pass. REQUIRES: head_dim even,
+// first_position + rows <= max_positions.
 struct RopeArgs {
   float* x = nullptr;
   int64_t rows = 0;
@@ -28,12 +28,8 @@ struct RopeArgs {
   const float* cos = nullptr;
   const float* sin = nullptr;
   bool inverse = false;
+  bool interleaved = false;
 };
-
-// Fills cos and sin, [max_positions, head_dim/2] each. Angles are computed in
-// double by math.h, so that the table is the same on every machine.
-void BuildRopeTable(double base, int64_t max_positions, int64_t head_dim,
-                    float* cos, float* sin);
 
 }  // namespace shardshift::kernels
 

@@ -6,6 +6,7 @@
 
 #include "ckpt/core/status_macros.h"
 #include "reshard/layout/rank_state.h"
+#include "trainer/layers/head_norms.h"
 
 namespace shardshift::trainer {
 namespace {
@@ -45,7 +46,8 @@ GradientBuffer MakeGradients(const kernels::Kernels& kernels, const Mesh& mesh,
     entries.push_back(
         {.range = state.buffer.parameters[i],
          .by_block = parameter.split == reshard::Split::kReplicated &&
-                     parameter.shape.size() == 1});
+                     parameter.shape.size() == 1 &&
+                     !HeadNorms::Owns(parameter.name)});
   }
   int64_t num_elements = state.buffer.num_elements;
   if (tied.has_value()) {

@@ -34,6 +34,49 @@ void GeluBackward(const GeluBackwardArgs& args) {
   });
 }
 
+// Phi(-t) of activation.h and what it is made of.
+struct NormalTail {
+  F16 t;
+  F16 density;  // e^(-t^2/2)
+  F16 value;
+};
+
+NormalTail TailOf(F16 x) {
+  const F16 t = Min(Broadcast(kTailMax), Select(NegativeLanes(x), -x, x));
+  const F16 one = Broadcast(1.0F);
+  const F16 u = one / Fma(Broadcast(kTailScale), t, one);
+  F16 p = Broadcast(kTail[8]);
+  for (int i = 7; i >= 0; --i) p = Fma(p, u, Broadcast(kTail[i]));
+  const F16 square = t * t;
+  const F16 rest = Fma(t, t, -square);
+  const F16 e = Exp(Broadcast(-0.5F) * square);
+  const F16 density = Fma(Broadcast(-0.5F) * e, rest, e);
+  return {t, density, density * (u * p)};
+}
+
+void ExactGeluForward(const GeluForwardArgs& args) {
+  ForLanes(args.count, [&](int64_t i, int64_t count) {
+    const F16 x = Load(args.x + i, count);
+    const NormalTail tail = TailOf(x);
+    const F16 positive = Select(NegativeLanes(x), Broadcast(0.0F), x);
+    Store(NegFma(tail.t, tail.value, positive), args.y + i, count);
+  });
+}
+
+void ExactGeluBackward(const GeluBackwardArgs& args) {
+  const F16 one = Broadcast(1.0F);
+  ForLanes(args.count, [&](int64_t i, int64_t count) {
+    const F16 x = Load(args.x + i, count);
+    const Mask negative = NegativeLanes(x);
+    const NormalTail tail = TailOf(x);
+    const F16 clamped = Select(negative, -tail.t, tail.t);
+    const F16 phi = Select(negative, tail.value, one - tail.value);
+    const F16 slope =
+        Fma(clamped * tail.density, Broadcast(kInverseRootTwoPi), phi);
+    Store(Load(args.dy + i, count) * slope, args.dx + i, count);
+  });
+}
+
 void SwigluForward(const SwigluForwardArgs& args) {
   for (int64_t r = 0; r < args.rows; ++r) {
     const float* x = args.x + r * 2 * args.width;
@@ -69,6 +112,8 @@ void SwigluBackward(const SwigluBackwardArgs& args) {
 void InstallActivation(Kernels& table) {
   table.gelu_forward = GeluForward;
   table.gelu_backward = GeluBackward;
+  table.exact_gelu_forward = ExactGeluForward;
+  table.exact_gelu_backward = ExactGeluBackward;
   table.swiglu_forward = SwigluForward;
   table.swiglu_backward = SwigluBackward;
 }

@@ -88,6 +88,12 @@ inline F16 Select(Mask mask, F16 yes, F16 no) {
           _mm256_blendv_ps(no.high, yes.high, _mm256_castsi256_ps(mask.high))};
 }
 
+// Lanes whose sign bit is set.
+inline Mask NegativeLanes(F16 a) {
+  return {_mm256_srai_epi32(_mm256_castps_si256(a.low), 31),
+          _mm256_srai_epi32(_mm256_castps_si256(a.high), 31)};
+}
+
 inline I16 BitsOf(F16 a) {
   return {_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)};
 }

@@ -53,6 +53,11 @@ inline F16 Select(Mask mask, F16 yes, F16 no) {
   return {_mm512_mask_blend_ps(mask, no.v, yes.v)};
 }
 
+// Lanes whose sign bit is set.
+inline Mask NegativeLanes(F16 a) {
+  return _mm512_movepi32_mask(_mm512_castps_si512(a.v));
+}
+
 inline I16 BitsOf(F16 a) { return {_mm512_castps_si512(a.v)}; }
 inline F16 FromBits(I16 a) { return {_mm512_castsi512_ps(a.v)}; }
 inline I16 BroadcastInt(int32_t x) { return {_mm512_set1_epi32(x)}; }

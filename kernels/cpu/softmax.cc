@@ -8,9 +8,17 @@
 namespace shardshift::kernels::SS_ISA {
 namespace {
 
-void ClearFrom(float* begin, float* end) {
-  for (; begin < end; ++begin) *begin = 0.0F;
+void Fill(float* begin, float* end, float value) {
+  for (; begin < end; ++begin) *begin = value;
 }
+
+// The first key that query `i` sees.
+int64_t FirstKey(int64_t i, int64_t window) {
+  return window > 0 && i >= window ? i - window + 1 : 0;
+}
+
+// The first key of the vector that `key` is in: lanes go by the key's index.
+int64_t VectorOf(int64_t key) { return key & ~int64_t{15}; }
 
 void ForwardRow(float* row, int64_t keys, float scale_value) {
   const F16 scale = Broadcast(scale_value);
@@ -36,26 +44,37 @@ void ForwardRow(float* row, int64_t keys, float scale_value) {
 void CausalSoftmaxForward(const CausalSoftmaxForwardArgs& args) {
   for (int64_t i = 0; i < args.size; ++i) {
     float* row = args.scores + i * args.size;
-    ForwardRow(row, i + 1, args.scale);
-    ClearFrom(row + i + 1, row + args.size);
+    const int64_t first = FirstKey(i, args.window);
+    const int64_t begin = VectorOf(first);
+    // Their exponentials are +0.
+    Fill(row + begin, row + first, -__builtin_inff());
+    ForwardRow(row + begin, i + 1 - begin, args.scale);
+    Fill(row, row + first, 0.0F);
+    Fill(row + i + 1, row + args.size, 0.0F);
   }
 }
 
 void CausalSoftmaxBackward(const CausalSoftmaxBackwardArgs& args) {
   const F16 scale = Broadcast(args.scale);
   for (int64_t i = 0; i < args.size; ++i) {
-    const float* p = args.p + i * args.size;
-    float* row = args.dp + i * args.size;
+    const int64_t first = FirstKey(i, args.window);
+    const int64_t begin = VectorOf(first);
+    const int64_t keys = i + 1 - begin;
+    const float* p = args.p + i * args.size + begin;
+    float* row = args.dp + i * args.size + begin;
+    Fill(row, row + (first - begin), 0.0F);
     F16 dots = Broadcast(0.0F);
-    ForLanes(i + 1, [&](int64_t j, int64_t count) {
+    ForLanes(keys, [&](int64_t j, int64_t count) {
       dots = Fma(Load(row + j, count), Load(p + j, count), dots);
     });
     const F16 dot = Broadcast(FoldLanes(dots));
-    ForLanes(i + 1, [&](int64_t j, int64_t count) {
+    ForLanes(keys, [&](int64_t j, int64_t count) {
       const F16 d = Load(row + j, count) - dot;
       Store(scale * (Load(p + j, count) * d), row + j, count);
     });
-    ClearFrom(row + i + 1, row + args.size);
+    float* whole = args.dp + i * args.size;
+    Fill(whole, whole + first, 0.0F);
+    Fill(whole + i + 1, whole + args.size, 0.0F);
   }
 }
 

@@ -28,6 +28,46 @@ void GeluBackward(const GeluBackwardArgs& args) {
   }
 }
 
+// Phi(-t) of activation.h and what it is made of.
+struct NormalTail {
+  float t;
+  float density;  // e^(-t^2/2)
+  float value;
+};
+
+NormalTail TailOf(float x) {
+  const float size = std::signbit(x) ? -x : x;
+  const float t = kTailMax < size ? kTailMax : size;
+  const float u = 1.0F / std::fmaf(kTailScale, t, 1.0F);
+  float p = kTail[8];
+  for (int i = 7; i >= 0; --i) p = std::fmaf(p, u, kTail[i]);
+  const float square = t * t;
+  // What the square lost in rounding matters where the tail is small.
+  const float rest = std::fmaf(t, t, -square);
+  const float e = Exp(-0.5F * square);
+  const float density = std::fmaf(-0.5F * e, rest, e);
+  return {.t = t, .density = density, .value = density * (u * p)};
+}
+
+void ExactGeluForward(const GeluForwardArgs& args) {
+  for (int64_t i = 0; i < args.count; ++i) {
+    const float x = args.x[i];
+    const NormalTail tail = TailOf(x);
+    args.y[i] = std::fmaf(-tail.t, tail.value, std::signbit(x) ? 0.0F : x);
+  }
+}
+
+void ExactGeluBackward(const GeluBackwardArgs& args) {
+  for (int64_t i = 0; i < args.count; ++i) {
+    const bool negative = std::signbit(args.x[i]);
+    const NormalTail tail = TailOf(args.x[i]);
+    const float x = negative ? -tail.t : tail.t;
+    const float phi = negative ? tail.value : 1.0F - tail.value;
+    args.dx[i] =
+        args.dy[i] * std::fmaf(x * tail.density, kInverseRootTwoPi, phi);
+  }
+}
+
 void SwigluForward(const SwigluForwardArgs& args) {
   for (int64_t r = 0; r < args.rows; ++r) {
     const float* gate = args.x + r * 2 * args.width;
@@ -60,6 +100,8 @@ void SwigluBackward(const SwigluBackwardArgs& args) {
 void InstallActivation(Kernels& table) {
   table.gelu_forward = GeluForward;
   table.gelu_backward = GeluBackward;
+  table.exact_gelu_forward = ExactGeluForward;
+  table.exact_gelu_backward = ExactGeluBackward;
   table.swiglu_forward = SwigluForward;
   table.swiglu_backward = SwigluBackward;
 }

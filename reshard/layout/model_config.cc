@@ -49,6 +49,7 @@ void VisitFields(Model& model, Visitor&& visit) {
 // are rotated,
 template <typename Model, typename Visitor>
 void VisitRotaryFields(Model& model, Visitor&& visit) {
+  visit("rotary_interleaved", model.rotary_interleaved);
   visit("rotary_seq_len_interpolation_factor",
         model.rotary_seq_len_interpolation_factor);
   visit("use_rope_scaling", model.use_rope_scaling);

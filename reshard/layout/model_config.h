@@ -36,6 +36,8 @@ struct ModelConfig {
   double norm_epsilon = 1e-5;
   PositionEmbedding position_embedding = PositionEmbedding::kLearnedAbsolute;
   double rotary_base = 10000.0;
+  // Rotated together are elements 2j and 2j + 1 of a head, not j and j + half.
+  bool rotary_interleaved = false;
   bool swiglu = false;
   bool add_bias_linear = true;
   bool add_qkv_bias = false;

@@ -20,17 +20,8 @@ constexpr int64_t kIterations = 20;
 
 using Log = std::vector<std::string>;
 
-struct Family {
-  std::string name;
-  RunConfig config;
-};
-
-std::vector<Family> Families() {
-  return {{"Gpt", TinyGpt()}, {"Llama", TinyLlama()}};
-}
-
 class LayoutSweep
-    : public ::testing::TestWithParam<std::tuple<Family, int64_t>> {};
+    : public ::testing::TestWithParam<std::tuple<TinyFamily, int64_t>> {};
 
 TEST_P(LayoutSweep, HasTheSameLossesAndNormsOnAllLayouts) {
   const auto& [family, micro_batch_size] = GetParam();
@@ -46,7 +37,7 @@ TEST_P(LayoutSweep, HasTheSameLossesAndNormsOnAllLayouts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, LayoutSweep,
-                         ::testing::Combine(::testing::ValuesIn(Families()),
+                         ::testing::Combine(::testing::ValuesIn(TinyFamilies()),
                                             ::testing::Values(1, 2)),
                          [](const auto& test) {
                            return std::get<0>(test.param).name + "MicroBatch" +
@@ -71,7 +62,7 @@ TEST(LayoutSweepControl, OtherGranularitiesGiveOtherBits) {
 }
 
 TEST(LayoutSweepControl, EveryIterationHasOtherBits) {
-  for (const Family& family : Families()) {
+  for (const TinyFamily& family : TinyFamilies()) {
     ASSERT_OK_AND_ASSIGN(const Log log,
                          TrainAndLog(MockRun(family.config, {}, kIterations)));
     for (size_t i = 0; i < log.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/rope_table.h"
 #include "tests/kernels/kernel_test.h"
 
 namespace shardshift::kernels {
@@ -80,9 +81,21 @@ std::vector<float> Activations(const Kernels& k) {
   return all;
 }
 
-std::vector<float> Rope(const Kernels& k) {
+std::vector<float> ExactGelu(const Kernels& k) {
+  std::vector<float> x = Normals("x", 2 * kCount);
+  for (float& value : x) value *= 5;
+  const std::vector<float> dy = Normals("dy", 2 * kCount);
+  std::vector<float> y(2 * kCount), dx(2 * kCount);
+  k.exact_gelu_forward({x.data(), 2 * kCount, y.data()});
+  k.exact_gelu_backward({dy.data(), x.data(), 2 * kCount, dx.data()});
+  Append(dx, y);
+  return y;
+}
+
+std::vector<float> Rotate(const Kernels& k, const RopeFrequencyArgs& args,
+                          bool interleaved) {
   std::vector<float> cos(64 * 10), sin(64 * 10);
-  BuildRopeTable(10000.0, 64, 20, cos.data(), sin.data());
+  BuildRopeTable(RopeFrequencies(args), 64, cos.data(), sin.data());
   std::vector<float> x = Normals("x", kCount);
   k.rope({.x = x.data(),
           .rows = kRows,
@@ -92,20 +105,36 @@ std::vector<float> Rope(const Kernels& k) {
           .head_dim = 20,
           .first_position = 50,
           .cos = cos.data(),
-          .sin = sin.data()});
+          .sin = sin.data(),
+          .interleaved = interleaved});
   Append(cos, x);
   Append(sin, x);
   return x;
 }
 
-std::vector<float> Softmax(const Kernels& k) {
+std::vector<float> Rope(const Kernels& k) {
+  return Rotate(k, {.head_dim = 20}, /*interleaved=*/false);
+}
+
+std::vector<float> OtherRopes(const Kernels& k) {
+  std::vector<float> all =
+      Rotate(k, {.head_dim = 20, .interpolation = 3.0}, /*interleaved=*/true);
+  const RopeScaling scaling = {.original_max_positions = 64};
+  Append(Rotate(k, {.head_dim = 20, .scaling = scaling}, false), all);
+  return all;
+}
+
+std::vector<float> SoftmaxOver(const Kernels& k, int64_t window) {
   std::vector<float> p = Normals("scores", 45 * 45);
   std::vector<float> dp = Normals("dp", 45 * 45);
-  k.causal_softmax_forward({p.data(), 45, 0.3F});
-  k.causal_softmax_backward({p.data(), dp.data(), 45, 0.3F});
+  k.causal_softmax_forward({p.data(), 45, 0.3F, window});
+  k.causal_softmax_backward({p.data(), dp.data(), 45, 0.3F, window});
   Append(dp, p);
   return p;
 }
+
+std::vector<float> Softmax(const Kernels& k) { return SoftmaxOver(k, 0); }
+std::vector<float> Window(const Kernels& k) { return SoftmaxOver(k, 19); }
 
 std::vector<float> CrossEntropy(const Kernels& k) {
   std::vector<float> logits = Normals("logits", kCount);
@@ -151,6 +180,9 @@ const Golden kGolden[] = {
     {"gemm", Gemm, 0x19869dd526259ef4},
     {"norms", Norms, 0x454b43f46e281bef},
     {"activations", Activations, 0xf613a4692b92c1bc},
+    {"exact gelu", ExactGelu, 0x47ea21a7ab16cdfc},
+    {"other ropes", OtherRopes, 0xcf166999418129ee},
+    {"window", Window, 0xb2c5d86c76a4ad71},
     {"rope", Rope, 0x4161414111d68841},
     {"softmax", Softmax, 0x4056c59038762e62},
     {"cross entropy", CrossEntropy, 0xeec67f3d963b2b65},

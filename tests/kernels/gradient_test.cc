@@ -3,11 +3,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <numbers>
 #include <vector>
 
+#include "kernels/rope_table.h"
 #include "tests/kernels/kernel_test.h"
 
 namespace shardshift::kernels {
@@ -52,6 +54,21 @@ TEST(Gradient, Gelu) {
       const double u =
           std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v);
       y.push_back(0.5 * v * (1 + std::tanh(u)));
+    }
+    return y;
+  };
+  ExpectGradient(gelu, x, dy, dx);
+}
+
+TEST(Gradient, ExactGelu) {
+  const std::vector<float> x = Normals("x", 40);
+  const std::vector<float> dy = Normals("dy", 40);
+  std::vector<float> dx(40);
+  Best().exact_gelu_backward({dy.data(), x.data(), 40, dx.data()});
+  const auto gelu = [](const Doubles& at) {
+    Doubles y;
+    for (const double v : at) {
+      y.push_back(0.5 * v * (1 + std::erf(v / std::numbers::sqrt2)));
     }
     return y;
   };
@@ -134,33 +151,40 @@ void CheckNorm(bool rms) {
 TEST(Gradient, RmsNorm) { CheckNorm(true); }
 TEST(Gradient, LayerNorm) { CheckNorm(false); }
 
-TEST(Gradient, CausalSoftmax) {
+void CheckSoftmax(int64_t window) {
   constexpr int64_t kSize = 7;
   const std::vector<float> scores = Normals("scores", kSize * kSize);
   const std::vector<float> dy = Normals("dy", kSize * kSize);
   std::vector<float> p = scores;
   std::vector<float> dscores = dy;
-  Best().causal_softmax_forward({p.data(), kSize, 0.6F});
-  Best().causal_softmax_backward({p.data(), dscores.data(), kSize, 0.6F});
-  const auto softmax = [](const Doubles& at) {
+  Best().causal_softmax_forward({p.data(), kSize, 0.6F, window});
+  Best().causal_softmax_backward(
+      {p.data(), dscores.data(), kSize, 0.6F, window});
+  const auto softmax = [window](const Doubles& at) {
     Doubles y(at.size());
     for (int64_t i = 0; i < kSize; ++i) {
+      const int64_t first =
+          window > 0 ? std::max<int64_t>(0, i - window + 1) : 0;
       double sum = 0;
-      for (int64_t j = 0; j <= i; ++j) {
+      for (int64_t j = first; j <= i; ++j) {
         y[i * kSize + j] = std::exp(0.6F * at[i * kSize + j]);
         sum += y[i * kSize + j];
       }
-      for (int64_t j = 0; j <= i; ++j) y[i * kSize + j] /= sum;
+      for (int64_t j = first; j <= i; ++j) y[i * kSize + j] /= sum;
     }
     return y;
   };
   ExpectGradient(softmax, scores, dy, dscores);
 }
 
+TEST(Gradient, CausalSoftmax) { CheckSoftmax(0); }
+TEST(Gradient, CausalSoftmaxWithAWindow) { CheckSoftmax(3); }
+
 TEST(Gradient, Rope) {
   constexpr int64_t kDim = 6;
   std::vector<float> cos(8 * kDim / 2), sin(8 * kDim / 2);
-  BuildRopeTable(100.0, 8, kDim, cos.data(), sin.data());
+  BuildRopeTable(RopeFrequencies({.base = 100.0, .head_dim = kDim}), 8,
+                 cos.data(), sin.data());
   const std::vector<float> x = Normals("x", kDim);
   const std::vector<float> dy = Normals("dy", kDim);
   std::vector<float> dx = dy;

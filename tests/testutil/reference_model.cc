@@ -22,6 +22,10 @@ double Gelu(double x) {
   return 0.5 * x * (1 + std::tanh(inner));
 }
 
+double ExactGelu(double x) {
+  return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
+}
+
 double Silu(double x) { return x / (1 + std::exp(-x)); }
 
 // Turns scores into probabilities; gives the logarithm of their sum.
@@ -67,25 +71,29 @@ ReferenceModel::Rows ReferenceModel::Embed(
 
 ReferenceModel::Rows ReferenceModel::Normalize(const Tensors& tensors,
                                                const std::string& name,
-                                               const Rows& x) const {
+                                               const Rows& x,
+                                               int64_t width) const {
   const Vector& weight = *Find(tensors, name + ".weight");
   const Vector* bias = Find(tensors, name + ".bias");
-  const auto hidden = static_cast<double>(model_.hidden_size);
+  const auto count = static_cast<double>(width);
   Rows y = x;
-  for (Vector& row : y) {
+  const auto normalize = [&](double* values) {
     double mean = 0;
     if (model_.normalization == reshard::Normalization::kLayerNorm) {
-      for (const double value : row) mean += value / hidden;
+      for (int64_t i = 0; i < width; ++i) mean += values[i] / count;
     }
     double variance = 0;
-    for (const double value : row) {
-      variance += (value - mean) * (value - mean) / hidden;
+    for (int64_t i = 0; i < width; ++i) {
+      variance += (values[i] - mean) * (values[i] - mean) / count;
     }
     const double scale = 1 / std::sqrt(variance + model_.norm_epsilon);
-    for (size_t i = 0; i < row.size(); ++i) {
-      row[i] = (row[i] - mean) * scale * weight[i];
+    for (int64_t i = 0; i < width; ++i) {
+      values[i] = (values[i] - mean) * scale * weight[i];
+      if (bias != nullptr) values[i] += (*bias)[i];
     }
-    if (bias != nullptr) AddTo(row, *bias);
+  };
+  for (Vector& row : y) {
+    for (size_t at = 0; at < row.size(); at += width) normalize(&row[at]);
   }
   return y;
 }
@@ -106,17 +114,33 @@ ReferenceModel::Rows ReferenceModel::Multiply(const Tensors& tensors,
   return y;
 }
 
+double ReferenceModel::Frequency(int64_t pair) const {
+  const double frequency =
+      std::pow(model_.rotary_base, -2 * static_cast<double>(pair) /
+                                       static_cast<double>(model_.kv_channels));
+  if (!model_.use_rope_scaling) {
+    return frequency / model_.rotary_seq_len_interpolation_factor;
+  }
+  const double turns =
+      frequency *
+      static_cast<double>(model_.rope_original_max_position_embeddings) /
+      (2 * std::numbers::pi);
+  const double kept = std::clamp(
+      (turns - model_.rope_low_freq_factor) /
+          (model_.rope_high_freq_factor - model_.rope_low_freq_factor),
+      0.0, 1.0);
+  return frequency * (kept + (1 - kept) / model_.rope_scaling_factor);
+}
+
 void ReferenceModel::Rotate(Vector& heads, int64_t position) const {
   const int64_t head = model_.kv_channels;
   const int64_t half = head / 2;
   for (size_t first = 0; first < heads.size(); first += head) {
     for (int64_t i = 0; i < half; ++i) {
-      const double exponent =
-          -2 * static_cast<double>(i) / static_cast<double>(head);
-      const double angle = static_cast<double>(position) *
-                           std::pow(model_.rotary_base, exponent);
-      double& a = heads[first + i];
-      double& b = heads[first + half + i];
+      const double angle = static_cast<double>(position) * Frequency(i);
+      const bool neighbours = model_.rotary_interleaved;
+      double& a = heads[first + (neighbours ? 2 * i : i)];
+      double& b = heads[first + (neighbours ? 2 * i + 1 : half + i)];
       const double rotated = a * std::cos(angle) - b * std::sin(angle);
       b = b * std::cos(angle) + a * std::sin(angle);
       a = rotated;
@@ -134,17 +158,19 @@ ReferenceModel::Rows ReferenceModel::Attend(const Rows& q, const Rows& k,
     const int64_t at = h * head;
     const int64_t group_at = h / heads_per_group * head;
     for (size_t t = 0; t < q.size(); ++t) {
-      Vector scores(t + 1);
-      for (size_t s = 0; s <= t; ++s) {
+      const size_t window = model_.sliding_window;
+      const size_t first = window > 0 && t >= window ? t - window + 1 : 0;
+      Vector scores(t + 1 - first);
+      for (size_t s = 0; s < scores.size(); ++s) {
         for (int64_t i = 0; i < head; ++i) {
-          scores[s] += q[t][at + i] * k[s][group_at + i];
+          scores[s] += q[t][at + i] * k[first + s][group_at + i];
         }
         scores[s] /= std::sqrt(static_cast<double>(head));
       }
       Softmax(scores);
-      for (size_t s = 0; s <= t; ++s) {
+      for (size_t s = 0; s < scores.size(); ++s) {
         for (int64_t i = 0; i < head; ++i) {
-          y[t][at + i] += scores[s] * v[s][group_at + i];
+          y[t][at + i] += scores[s] * v[first + s][group_at + i];
         }
       }
     }
@@ -165,7 +191,9 @@ ReferenceModel::Rows ReferenceModel::Mlp(const Tensors& tensors,
     }
   } else {
     for (Vector& row : inner) {
-      for (double& value : row) value = Gelu(value);
+      for (double& value : row) {
+        value = model_.exact_gelu ? ExactGelu(value) : Gelu(value);
+      }
     }
   }
   return Multiply(tensors, layer + "mlp.down", inner);
@@ -177,13 +205,18 @@ double ReferenceModel::SampleLoss(const Tensors& tensors,
   const auto add = [](Rows& x, const Rows& y) {
     for (size_t t = 0; t < x.size(); ++t) AddTo(x[t], y[t]);
   };
+  const int64_t hidden = model_.hidden_size;
   Rows x = Embed(tensors, tokens);
   for (int64_t number = 0; number < model_.num_layers; ++number) {
     const std::string layer = "layers." + std::to_string(number) + ".";
-    const Rows in = Normalize(tensors, layer + "attention_norm", x);
+    const Rows in = Normalize(tensors, layer + "attention_norm", x, hidden);
     Rows q = Multiply(tensors, layer + "attention.q", in);
     Rows k = Multiply(tensors, layer + "attention.k", in);
     const Rows v = Multiply(tensors, layer + "attention.v", in);
+    if (model_.qk_layernorm) {
+      q = Normalize(tensors, layer + "attention.q_norm", q, model_.kv_channels);
+      k = Normalize(tensors, layer + "attention.k_norm", k, model_.kv_channels);
+    }
     if (model_.position_embedding == reshard::PositionEmbedding::kRope) {
       for (int64_t t = 0; t < seq_length_; ++t) {
         Rotate(q[t], t);
@@ -191,11 +224,12 @@ double ReferenceModel::SampleLoss(const Tensors& tensors,
       }
     }
     add(x, Multiply(tensors, layer + "attention.proj", Attend(q, k, v)));
-    add(x, Mlp(tensors, layer, Normalize(tensors, layer + "mlp_norm", x)));
+    add(x,
+        Mlp(tensors, layer, Normalize(tensors, layer + "mlp_norm", x, hidden)));
   }
   const bool untied = model_.untie_embeddings_and_output_weights;
   Rows logits = Multiply(tensors, untied ? "output" : "embedding.word",
-                         Normalize(tensors, "final_norm", x));
+                         Normalize(tensors, "final_norm", x, hidden));
   double loss = 0;
   for (int64_t t = 0; t < seq_length_; ++t) {
     const double predicted = logits[t][labels[t]];

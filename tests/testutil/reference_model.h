@@ -33,10 +33,12 @@ class ReferenceModel {
 
   const Vector* Find(const Tensors& tensors, const std::string& name) const;
   Rows Embed(const Tensors& tensors, std::span<const int32_t> tokens) const;
-  Rows Normalize(const Tensors& tensors, const std::string& name,
-                 const Rows& x) const;
+  // Norms whole rows, or each head of them.
+  Rows Normalize(const Tensors& tensors, const std::string& name, const Rows& x,
+                 int64_t width) const;
   Rows Multiply(const Tensors& tensors, const std::string& name,
                 const Rows& x) const;
+  double Frequency(int64_t pair) const;
   void Rotate(Vector& heads, int64_t position) const;
   Rows Attend(const Rows& q, const Rows& k, const Rows& v) const;
   Rows Mlp(const Tensors& tensors, const std::string& layer,

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "ckpt/core/status_macros.h"
-#include "kernels/rope.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/trainer/tiny_model.h"
 #include "trainer/layers/transformer_layer.h"
@@ -184,14 +183,7 @@ absl::Status CheckLayerTraffic(const RunConfig& config, Mesh& mesh,
   constexpr int64_t kSamples = 2;
   const int64_t rows = kSamples * config.seq_length;
   const int64_t hidden = config.model.hidden_size;
-  RopeTable rope;
-  if (config.model.position_embedding == reshard::PositionEmbedding::kRope) {
-    const int64_t size = config.seq_length * config.model.kv_channels / 2;
-    rope = {Buffer(size), Buffer(size)};
-    kernels::BuildRopeTable(config.model.rotary_base, config.seq_length,
-                            config.model.kv_channels, rope.cos.data(),
-                            rope.sin.data());
-  }
+  const RopeTable rope = MakeRopeTable(config.model, config.seq_length);
   TransformerLayer layer(model.context(), 0, rope);
   for (Communicator* group : GroupsOf(mesh)) group->ResetStats();
 

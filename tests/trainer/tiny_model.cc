@@ -72,6 +72,45 @@ RunConfig TinyLlama() {
   return config;
 }
 
+RunConfig TinyQwen() {
+  RunConfig config = TinyLlama();
+  config.model.qk_layernorm = true;
+  config.model.add_qkv_bias = true;
+  config.model.sliding_window = 5;
+  config.model.untie_embeddings_and_output_weights = false;
+  return config;
+}
+
+RunConfig TinyMultiQuery() {
+  RunConfig config = TinyLlama();
+  config.model.num_query_groups = 1;
+  // The fused width is one that eight leaves divide.
+  config.model.kv_channels = 8;
+  config.model.add_bias_linear = true;
+  config.model.rotary_interleaved = true;
+  config.model.use_rope_scaling = true;
+  config.model.rope_original_max_position_embeddings = 16;
+  return config;
+}
+
+RunConfig TinyExactGelu() {
+  RunConfig config = Tiny();
+  config.model.num_query_groups = 4;
+  config.model.exact_gelu = true;
+  config.model.qk_layernorm = true;
+  config.model.position_embedding = reshard::PositionEmbedding::kRope;
+  config.model.rotary_seq_len_interpolation_factor = 3;
+  return config;
+}
+
+std::vector<TinyFamily> TinyFamilies() {
+  return {{"Gpt", TinyGpt()},
+          {"Llama", TinyLlama()},
+          {"Qwen", TinyQwen()},
+          {"MultiQuery", TinyMultiQuery()},
+          {"ExactGelu", TinyExactGelu()}};
+}
+
 std::vector<reshard::Layout> TinyLayouts() {
   std::vector<reshard::Layout> layouts;
   for (const bool distributed : {false, true}) {

@@ -1,6 +1,5 @@
-// What the tests of the trainer train: tiny models of both families on every
-// layout of up to eight ranks, in this process.
-// SPDX-License-Identifier: Apache-2.0
+// What the tests of the trainer train: tiny models of all kinds on every layout
+// of up to eight ranks, in this process. SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_TESTS_TRAINER_TINY_MODEL_H_
 #define SHARDSHIFT_TESTS_TRAINER_TINY_MODEL_H_
 
@@ -23,6 +22,20 @@ namespace shardshift::trainer {
 // rows, batches of 16 samples.
 RunConfig TinyGpt();    // tied embeddings, biases everywhere
 RunConfig TinyLlama();  // untied, 2 query groups: ranks of TP4 share them
+// What these have not. Norms of query and key heads, a QKV bias, a window, a
+// tied embedding under RMSNorm:
+RunConfig TinyQwen();
+// one query group (multi-query attention), biases, interleaved and scaled
+// rotation:
+RunConfig TinyMultiQuery();
+// exact GELU, LayerNorms of query and key heads, 4 groups, interpolation:
+RunConfig TinyExactGelu();
+
+struct TinyFamily {
+  std::string name;
+  RunConfig config;
+};
+std::vector<TinyFamily> TinyFamilies();  // all of them
 
 // TP {1,2,4} x PP {1,2,4} x DP {1,2,4,8} up to 8 ranks, each with and without
 // the distributed optimizer.

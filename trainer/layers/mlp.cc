@@ -23,9 +23,12 @@ absl::Status Mlp::Forward(const float* x, int64_t rows, float* y,
                                      .width = width_,
                                      .y = cache.activated.data()});
   } else {
-    context_.kernels.gelu_forward({.x = cache.fc1.data(),
-                                   .count = rows * width_,
-                                   .y = cache.activated.data()});
+    const auto gelu = context_.model.exact_gelu
+                          ? context_.kernels.exact_gelu_forward
+                          : context_.kernels.gelu_forward;
+    gelu({.x = cache.fc1.data(),
+          .count = rows * width_,
+          .y = cache.activated.data()});
   }
   return fc2_.Forward(cache.activated.data(), rows, y);
 }
@@ -43,10 +46,13 @@ absl::Status Mlp::Backward(const float* x, const float* dy, const Cache& cache,
                                       .width = width_,
                                       .dx = d_fc1.data()});
   } else {
-    context_.kernels.gelu_backward({.dy = d_activated.data(),
-                                    .x = cache.fc1.data(),
-                                    .count = rows * width_,
-                                    .dx = d_fc1.data()});
+    const auto gelu = context_.model.exact_gelu
+                          ? context_.kernels.exact_gelu_backward
+                          : context_.kernels.gelu_backward;
+    gelu({.dy = d_activated.data(),
+          .x = cache.fc1.data(),
+          .count = rows * width_,
+          .dx = d_fc1.data()});
   }
   return fc1_.Backward(x, d_fc1.data(), batch, dx);
 }

@@ -1,4 +1,5 @@
-// The feed-forward block: fc2(act(fc1(x))), plain GeLU or gated SwiGLU.
+// The feed-forward block: fc2(act(fc1(x))), plain GeLU, in either form,
+// or gated SwiGLU.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_TRAINER_LAYERS_MLP_H_
 #define SHARDSHIFT_TRAINER_LAYERS_MLP_H_

@@ -39,6 +39,11 @@ float* GradientBuffer::OpenBlocks(int64_t entry, int64_t sample) {
   return sums;
 }
 
+float* GradientBuffer::GroupSum(int64_t entry, int64_t sample) {
+  assert(!entries_[entry].by_block && tree_.At(sample).closes_group);
+  return Slot(tree_.At(sample).slot, entries_[entry].range);
+}
+
 void GradientBuffer::Close(int64_t entry, int64_t sample) {
   const SampleTree::Visit& visit = tree_.At(sample);
   if (!visit.closes_group) return;

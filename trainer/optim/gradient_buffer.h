@@ -45,6 +45,10 @@ class GradientBuffer {
   // sample opens a group, to go on with.
   float* OpenBlocks(int64_t entry, int64_t sample);
 
+  // For entries not by_block that are summed elsewhere: where the sum over a
+  // group goes. REQUIRES: `sample` is the last of its group. Close follows.
+  float* GroupSum(int64_t entry, int64_t sample);
+
   // Ends the visit of `sample`.
   void Close(int64_t entry, int64_t sample);
 

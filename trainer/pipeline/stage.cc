@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "ckpt/core/status_macros.h"
-#include "kernels/rope.h"
 #include "reshard/layout/stages.h"
 #include "trainer/pipeline/schedule.h"
 
@@ -15,23 +14,11 @@ namespace {
 int64_t ForwardTag(int64_t micro_batch) { return 2 * micro_batch; }
 int64_t BackwardTag(int64_t micro_batch) { return 2 * micro_batch + 1; }
 
-RopeTable MakeRopeTable(const LayerContext& context) {
-  RopeTable table;
-  if (context.model.position_embedding != reshard::PositionEmbedding::kRope) {
-    return table;
-  }
-  const int64_t head = context.model.kv_channels;
-  table.cos = Buffer(context.seq_length * head / 2);
-  table.sin = Buffer(context.seq_length * head / 2);
-  kernels::BuildRopeTable(context.model.rotary_base, context.seq_length, head,
-                          table.cos.data(), table.sin.data());
-  return table;
-}
-
 }  // namespace
 
 Stage::Stage(LayerContext& context, std::optional<int64_t> tied_entry)
-    : context_(context), rope_(MakeRopeTable(context)) {
+    : context_(context),
+      rope_(MakeRopeTable(context.model, context.seq_length)) {
   Mesh& mesh = context.mesh;
   if (mesh.is_first_stage()) embedding_.emplace(context);
   const reshard::LayerRange range =

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/layers/head_norms.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "ckpt/core/status_macros.h"
+#include "kernels/tree.h"
+
+namespace shardshift::trainer {
+namespace {
+
+constexpr char kQueryNorm[] = "attention.q_norm";
+constexpr char kKeyNorm[] = "attention.k_norm";
+
+void CopyRows(const float* from, int64_t from_stride, int64_t rows,
+              int64_t columns, float* to, int64_t to_stride) {
+  for (int64_t r = 0; r < rows; ++r) {
+    std::copy_n(from + r * from_stride, columns, to + r * to_stride);
+  }
+}
+
+}  // namespace
+
+bool HeadNorms::Owns(absl::string_view parameter) {
+  return absl::StrContains(parameter, kQueryNorm) ||
+         absl::StrContains(parameter, kKeyNorm);
+}
+
+HeadNorms::HeadNorms(LayerContext& context, const std::string& layer,
+                     int64_t local_heads)
+    : context_(context),
+      head_dim_(context.model.kv_channels),
+      local_heads_(local_heads),
+      rms_(context.model.normalization == reshard::Normalization::kRmsNorm),
+      sums_(local_heads * sums_per_head()),
+      head_(context.seq_length * head_dim_) {
+  const auto find = [&](const char* norm) {
+    const auto entry = [&](const char* suffix) {
+      return context.parameters.Find(absl::StrCat(layer, norm, suffix));
+    };
+    return Weights{.weight = entry(".weight").value(),
+                   .bias = entry(".bias").value_or(-1)};
+  };
+  query_ = find(kQueryNorm);
+  key_ = find(kKeyNorm);
+}
+
+HeadNorms::Cache HeadNorms::MakeCache(int64_t heads) const {
+  const int64_t rows = heads * context_.seq_length;
+  return {.x = Buffer(rows * head_dim_),
+          .mean = Buffer(rms_ ? 0 : rows),
+          .rstd = Buffer(rows)};
+}
+
+void HeadNorms::Forward(Kind kind, int64_t index, float* head,
+                        int64_t row_stride, Cache& cache) const {
+  const int64_t rows = context_.seq_length;
+  const Weights& weights = Of(kind);
+  float* x = cache.x.data() + index * rows * head_dim_;
+  Buffer y(rows * head_dim_);
+  CopyRows(head, row_stride, rows, head_dim_, x, head_dim_);
+  const kernels::NormForwardArgs args{
+      .x = x,
+      .weight = context_.parameters.data(weights.weight),
+      .bias = rms_ ? nullptr : context_.parameters.data(weights.bias),
+      .rows = rows,
+      .hidden = head_dim_,
+      .eps = static_cast<float>(context_.model.norm_epsilon),
+      .y = y.data(),
+      .mean = rms_ ? nullptr : cache.mean.data() + index * rows,
+      .rstd = cache.rstd.data() + index * rows};
+  if (rms_) {
+    context_.kernels.rms_norm_forward(args);
+  } else {
+    context_.kernels.layer_norm_forward(args);
+  }
+  CopyRows(y.data(), head_dim_, rows, head_dim_, head, row_stride);
+}
+
+void HeadNorms::OpenSample(int64_t sample) {
+  if (!context_.gradients.tree().At(sample).opens_group) return;
+  std::fill(sums_.begin(), sums_.end(), 0.0F);
+}
+
+void HeadNorms::Backward(Kind kind, int64_t index, int64_t local_head,
+                         const Cache& cache, float* d_head,
+                         int64_t row_stride) {
+  const int64_t rows = context_.seq_length;
+  const float* x = cache.x.data() + index * rows * head_dim_;
+  const float* mean = rms_ ? nullptr : cache.mean.data() + index * rows;
+  const float* rstd = cache.rstd.data() + index * rows;
+  float* dy = head_.data();
+  CopyRows(d_head, row_stride, rows, head_dim_, dy, head_dim_);
+  float* sums = Sums(kind, local_head);
+  const kernels::NormWeightGradArgs weight_grad{.dy = dy,
+                                                .x = x,
+                                                .mean = mean,
+                                                .rstd = rstd,
+                                                .rows = rows,
+                                                .hidden = head_dim_,
+                                                .grad_weight = sums,
+                                                .grad_bias = sums + head_dim_};
+  const kernels::NormBackwardArgs backward{
+      .dy = dy,
+      .x = x,
+      .weight = context_.parameters.data(Of(kind).weight),
+      .mean = mean,
+      .rstd = rstd,
+      .rows = rows,
+      .hidden = head_dim_,
+      .dx = dy};
+  if (rms_) {
+    context_.kernels.rms_norm_weight_grad(weight_grad);
+    context_.kernels.rms_norm_backward(backward);
+  } else {
+    context_.kernels.layer_norm_weight_grad(weight_grad);
+    context_.kernels.layer_norm_backward(backward);
+  }
+  CopyRows(dy, head_dim_, rows, head_dim_, d_head, row_stride);
+}
+
+void HeadNorms::Store(int64_t entry, int64_t sample, const float* sum) {
+  std::copy_n(sum, head_dim_, context_.gradients.GroupSum(entry, sample));
+  context_.gradients.Close(entry, sample);
+}
+
+absl::Status HeadNorms::CloseSample(int64_t sample) {
+  if (!context_.gradients.tree().At(sample).closes_group) {
+    return absl::OkStatus();
+  }
+  const int64_t leaves = context_.model.num_attention_heads;
+  const int64_t first = context_.mesh.at().tensor * local_heads_;
+  const std::vector<kernels::TreeNode> nodes =
+      kernels::CompleteNodes(leaves, first, first + local_heads_);
+  std::vector<std::vector<float>> values(nodes.size(),
+                                         std::vector<float>(sums_per_head()));
+  std::vector<TreeBuffer> inputs;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    std::vector<kernels::NodeValue> heads;
+    for (int64_t head = nodes[i].begin; head < nodes[i].end; ++head) {
+      heads.push_back({{head, head + 1}, Sums(Kind::kQuery, head - first)});
+    }
+    kernels::CombineNodes(nodes[i], heads, sums_per_head(), values[i].data());
+    inputs.push_back({.node = nodes[i], .data = values[i].data()});
+  }
+  std::vector<float> total(sums_per_head());
+  SS_RETURN_IF_ERROR(context_.mesh.tensor().TreeAllReduce(
+      {.leaves = leaves, .nodes = inputs, .count = sums_per_head()},
+      total.data()));
+  const float* sum = total.data();
+  for (const Weights& weights : {query_, key_}) {
+    Store(weights.weight, sample, sum);
+    if (!rms_) Store(weights.bias, sample, sum + head_dim_);
+    sum += 2 * head_dim_;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace shardshift::trainer
