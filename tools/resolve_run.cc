@@ -42,21 +42,21 @@ std::string Text(const T& value) {
 // Puts the given flags over values that come from a checkpoint or a default.
 class Overlay {
  public:
-  Overlay(bool resumed, bool override_schedule)
-      : resumed_(resumed), override_schedule_(override_schedule) {}
+  // `origin` is what the values below are of; null if they are defaults.
+  Overlay(const char* origin, const char* advice, bool override_schedule)
+      : origin_(origin),
+        advice_(advice),
+        override_schedule_(override_schedule) {}
 
   template <typename T>
   void Set(const char* flag, const std::optional<T>& given, T& value,
            Change change) {
     if (!given.has_value() || *given == value) return;
-    if (resumed_) {
-      const std::string difference =
-          absl::StrCat(flag, " is ", Text(*given),
-                       ", the checkpoint's run has ", Text(value));
+    if (origin_ != nullptr) {
+      const std::string difference = absl::StrCat(
+          flag, " is ", Text(*given), ", ", origin_, " has ", Text(value));
       if (change == Change::kNever) {
-        Refuse(absl::StrCat(difference,
-                            "; a run keeps it: drop the flag, or "
-                            "start a new run without --load"));
+        Refuse(absl::StrCat(difference, advice_));
       } else if (change == Change::kSchedule && !override_schedule_) {
         Refuse(absl::StrCat(difference,
                             "; to change it all the same, add "
@@ -75,7 +75,8 @@ class Overlay {
   std::vector<std::string>& changes() { return changes_; }
 
  private:
-  bool resumed_;
+  const char* origin_;
+  const char* advice_;
   bool override_schedule_;
   absl::Status status_;
   std::vector<std::string> changes_;
@@ -109,6 +110,21 @@ std::optional<int64_t> GivenQueryGroups(const ModelFlags& flags,
   return flags.num_query_groups.value_or(1);
 }
 
+void SetRotation(const ModelFlags& flags, reshard::ModelConfig& model,
+                 Overlay& overlay) {
+  const Change never = Change::kNever;
+  overlay.Set("--rotary-base", flags.rotary_base, model.rotary_base, never);
+  overlay.Set("--rotary-interleaved", flags.rotary_interleaved,
+              model.rotary_interleaved, never);
+  overlay.Set("--rotary-seq-len-interpolation-factor",
+              flags.rotary_seq_len_interpolation_factor,
+              model.rotary_seq_len_interpolation_factor, never);
+  overlay.Set("--use-rope-scaling", flags.use_rope_scaling,
+              model.use_rope_scaling, never);
+  overlay.Set("--rope-scaling-factor", flags.rope_scaling_factor,
+              model.rope_scaling_factor, never);
+}
+
 void SetModel(const ModelFlags& flags, reshard::ModelConfig& model,
               Overlay& overlay) {
   const Change never = Change::kNever;
@@ -134,10 +150,12 @@ void SetModel(const ModelFlags& flags, reshard::ModelConfig& model,
   overlay.Set("--add-qkv-bias", flags.add_qkv_bias, model.add_qkv_bias, never);
   overlay.Set("--position-embedding-type", GivenPositions(flags),
               model.position_embedding, never);
-  overlay.Set("--rotary-base", flags.rotary_base, model.rotary_base, never);
+  SetRotation(flags, model, overlay);
   overlay.Set("--untie-embeddings-and-output-weights", flags.untie_embeddings,
               model.untie_embeddings_and_output_weights, never);
   overlay.Set("--qk-layernorm", flags.qk_layernorm, model.qk_layernorm, never);
+  overlay.Set("--window-size as a sliding window", flags.sliding_window,
+              model.sliding_window, never);
   overlay.Set("--num-experts", flags.num_experts, model.num_experts, never);
   overlay.Set("--moe-ffn-hidden-size", flags.moe_ffn_hidden_size,
               model.moe_ffn_hidden_size, never);
@@ -226,19 +244,27 @@ void FillModelDefaults(const ModelFlags& flags, int64_t seq_length,
 
 constexpr int64_t kDefaultVocabMultiple = 128;
 
-}  // namespace
+// What --hf-config and the weights to start from say.
+absl::StatusOr<std::optional<KnownModel>> FindKnownModel(
+    const ModelFlags& flags, const std::optional<KnownModel>& weights) {
+  if (!flags.hf_config.has_value()) return weights;
+  SS_ASSIGN_OR_RETURN(const KnownModel config,
+                      ReadHfConfigFlag(*flags.hf_config));
+  if (weights.has_value()) {
+    SS_RETURN_IF_ERROR(CheckSameModel(config, *weights));
+  }
+  return config;
+}
 
-absl::StatusOr<ResolvedRun> ResolveNewRun(const RunFlags& flags) {
+// A model that only flags describe.
+absl::Status MakeModel(const RunFlags& flags, reshard::ModelConfig& model) {
   const ModelFlags& shape = flags.model;
-  SS_RETURN_IF_ERROR(Require("--num-layers", shape.num_layers.has_value()));
+  SS_RETURN_IF_ERROR(Require("--num-layers", shape.num_layers.has_value(),
+                             "a new run needs it, or --hf-config"));
   SS_RETURN_IF_ERROR(Require("--hidden-size", shape.hidden_size.has_value()));
   SS_RETURN_IF_ERROR(
       Require("--num-attention-heads", shape.num_attention_heads.has_value()));
   SS_RETURN_IF_ERROR(Require("--vocab-size", shape.vocab_size.has_value()));
-  SS_RETURN_IF_ERROR(Require("--seq-length", flags.seq_length.has_value()));
-  SS_RETURN_IF_ERROR(
-      Require("--micro-batch-size", flags.micro_batch_size.has_value()));
-  SS_RETURN_IF_ERROR(Require("--lr", flags.lr.has_value()));
   if (!shape.kv_channels.has_value() &&
       *shape.hidden_size % *shape.num_attention_heads != 0) {
     return absl::InvalidArgumentError(
@@ -246,16 +272,42 @@ absl::StatusOr<ResolvedRun> ResolveNewRun(const RunFlags& flags) {
                      " is not divisible by --num-attention-heads ",
                      *shape.num_attention_heads, "; or give --kv-channels"));
   }
+  Overlay overlay(nullptr, "", /*override_schedule=*/false);
+  SetModel(shape, model, overlay);
+  FillModelDefaults(shape, flags.seq_length.value_or(0), model);
+  return absl::OkStatus();
+}
 
+absl::Status TakeModel(const KnownModel& known, const ModelFlags& flags,
+                       reshard::ModelConfig& model) {
+  model = known.model;
+  Overlay overlay(known.origin.c_str(), "; drop the flag",
+                  /*override_schedule=*/false);
+  SetModel(flags, model, overlay);
+  return overlay.status();
+}
+
+}  // namespace
+
+absl::StatusOr<ResolvedRun> ResolveNewRun(
+    const RunFlags& flags, const std::optional<KnownModel>& weights) {
+  SS_ASSIGN_OR_RETURN(const std::optional<KnownModel> known,
+                      FindKnownModel(flags.model, weights));
   ResolvedRun run;
   trainer::RunConfig& config = run.config;
+  SS_RETURN_IF_ERROR(known.has_value()
+                         ? TakeModel(*known, flags.model, config.model)
+                         : MakeModel(flags, config.model));
+  SS_RETURN_IF_ERROR(Require("--seq-length", flags.seq_length.has_value()));
+  SS_RETURN_IF_ERROR(
+      Require("--micro-batch-size", flags.micro_batch_size.has_value()));
+  SS_RETURN_IF_ERROR(Require("--lr", flags.lr.has_value()));
+
   run.layout = ApplyLayout(flags.layout, {});
   run.micro_batch_size = *flags.micro_batch_size;
   config.global_batch_size = run.micro_batch_size * run.layout.data;
-  Overlay overlay(/*resumed=*/false, /*override_schedule=*/false);
-  SetModel(shape, config.model, overlay);
+  Overlay overlay(nullptr, "", /*override_schedule=*/false);
   SS_RETURN_IF_ERROR(SetTraining(flags, config, overlay));
-  FillModelDefaults(shape, config.seq_length, config.model);
   if (config.schedule.decay_samples == 0) {
     SS_RETURN_IF_ERROR(Require("--train-iters", flags.train_iters.has_value()));
     config.schedule.decay_samples =
@@ -271,7 +323,8 @@ absl::StatusOr<ResolvedRun> ResolveNewRun(const RunFlags& flags) {
       config.model.padded_vocab_size,
       reshard::ChoosePaddedVocabSize(
           config.model.vocab_size,
-          shape.make_vocab_size_divisible_by.value_or(kDefaultVocabMultiple),
+          flags.model.make_vocab_size_divisible_by.value_or(
+              kDefaultVocabMultiple),
           config.numerics.tensor_granularity, run.layout.tensor));
   SS_RETURN_IF_ERROR(Validate(config, run.layout, run.micro_batch_size));
   return run;
@@ -292,7 +345,10 @@ absl::StatusOr<ResolvedRun> ResolveResumedRun(const RunFlags& flags,
   run.layout = checkpoint.layout.value_or(ApplyLayout(flags.layout, {}));
   run.micro_batch_size =
       checkpoint.micro_batch_size.value_or(flags.micro_batch_size.value_or(0));
-  Overlay overlay(/*resumed=*/true, flags.override_schedule);
+  Overlay overlay("the checkpoint's run",
+                  "; a run keeps it: drop the flag, or start a new run "
+                  "without --load",
+                  flags.override_schedule);
   const LayoutFlags& layout = flags.layout;
   const Change free = Change::kFree;
   overlay.Set("--tensor-model-parallel-size", layout.tensor, run.layout.tensor,
@@ -304,6 +360,12 @@ absl::StatusOr<ResolvedRun> ResolveResumedRun(const RunFlags& flags,
               run.layout.distributed_optimizer, free);
   overlay.Set("--micro-batch-size", flags.micro_batch_size,
               run.micro_batch_size, free);
+  if (flags.model.hf_config.has_value()) {
+    SS_ASSIGN_OR_RETURN(const KnownModel known,
+                        ReadHfConfigFlag(*flags.model.hf_config));
+    SS_RETURN_IF_ERROR(
+        CheckSameModel(known, {config.model, "the checkpoint's run"}));
+  }
   SetModel(flags.model, config.model, overlay);
   SS_RETURN_IF_ERROR(SetTraining(flags, config, overlay));
   if (flags.model.make_vocab_size_divisible_by.has_value()) {

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "reshard/layout/layout.h"
+#include "tools/known_model.h"
 #include "tools/run_flags.h"
 #include "trainer/run_config.h"
 
@@ -31,9 +32,14 @@ struct CheckpointRun {
   std::optional<int64_t> micro_batch_size;
 };
 
-// A new run: flags, then defaults. The result has been validated.
-// Errors: InvalidArgument for a missing flag or a run that cannot be.
-absl::StatusOr<ResolvedRun> ResolveNewRun(const RunFlags& flags);
+// A new run: flags, then defaults. `weights` is the model whose weights it
+// starts from, if any; --hf-config tells the model, too. The result has been
+// validated.
+// Errors: InvalidArgument for a missing flag, one that contradicts the known
+// model, or a run that cannot be.
+absl::StatusOr<ResolvedRun> ResolveNewRun(
+    const RunFlags& flags,
+    const std::optional<KnownModel>& weights = std::nullopt);
 
 // A resumed run: flags, then the checkpoint.
 // Errors: Unimplemented for a model or layout that the trainer cannot run;

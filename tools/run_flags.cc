@@ -5,6 +5,10 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "reshard/layout/stages.h"
 #include "tools/cli.h"
 
@@ -56,8 +60,6 @@ class FlagGroup {
 
 void AddMixtureFlags(CLI::App& app, ModelFlags& flags) {
   FlagGroup group(app, "Model");
-  group.Switch("--qk-layernorm,!--no-qk-layernorm", flags.qk_layernorm,
-               "norms of query and key heads");
   group.Int("--num-experts", flags.num_experts, 1,
             "experts of each layer, in place of its feed-forward block (none)");
   group.Int("--moe-ffn-hidden-size", flags.moe_ffn_hidden_size, 1,
@@ -72,8 +74,60 @@ void AddMixtureFlags(CLI::App& app, ModelFlags& flags) {
                "weigh the output of the shared expert");
 }
 
+// "(4095,0)" or "4095,0": how many positions before and after its own one
+// attends to, -1 for all. As a sliding window, 0 for all.
+std::optional<int64_t> ParseWindow(absl::string_view text) {
+  absl::ConsumePrefix(&text, "(");
+  absl::ConsumeSuffix(&text, ")");
+  const std::vector<std::string> sides = absl::StrSplit(text, ',');
+  int64_t before = 0;
+  if (sides.size() != 2 || !absl::SimpleAtoi(sides[0], &before) ||
+      absl::StripAsciiWhitespace(sides[1]) != "0" || before < -1 ||
+      before >= kMaxInt) {
+    return std::nullopt;
+  }
+  return before + 1;
+}
+
+void AddAttentionFlags(CLI::App& app, ModelFlags& flags) {
+  FlagGroup group(app, "Model");
+  group.Switch("--qk-layernorm,!--no-qk-layernorm", flags.qk_layernorm,
+               "norms of query and key heads, before they are rotated");
+  group.Number("--rotary-base", flags.rotary_base, 1.0, kMaxNumber,
+               "base of the rotary embedding (10000)");
+  group.Switch("--rotary-interleaved,!--no-rotary-interleaved",
+               flags.rotary_interleaved,
+               "rotate neighbours of a head, not what lies half a head apart");
+  group.Number("--rotary-seq-len-interpolation-factor",
+               flags.rotary_seq_len_interpolation_factor, 1e-6, kMaxNumber,
+               "divide positions by this before they are rotated (1)");
+  group.Switch("--use-rope-scaling,!--no-use-rope-scaling",
+               flags.use_rope_scaling, "the rotation of Llama 3");
+  group.Number("--rope-scaling-factor", flags.rope_scaling_factor, 1e-6,
+               kMaxNumber, "its factor (8)");
+  const auto set = [&flags](const std::string& text) {
+    flags.sliding_window = ParseWindow(text);
+    if (flags.sliding_window.has_value()) return;
+    throw CLI::ValidationError(
+        "--window-size is " + text +
+        ", expected positions before, or -1 for all, and 0 after: 4095,0");
+  };
+  app.add_option_function<std::string>(
+         "--window-size", set,
+         "positions before and after its own that one attends to: 4095,0 "
+         "(all before)")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->type_name("N,0")
+      ->group("Model");
+}
+
 void AddModelFlags(CLI::App& app, ModelFlags& flags) {
   FlagGroup group(app, "Model");
+  app.add_option("--hf-config", flags.hf_config,
+                 "config.json of a Hugging Face model, which says all of this "
+                 "group; flags beside it must not contradict it")
+      ->type_name("FILE")
+      ->group("Model");
   group.Int("--num-layers", flags.num_layers, 1, "transformer layers");
   group.Int("--hidden-size", flags.hidden_size, 1, "width of the model");
   group.Int("--ffn-hidden-size", flags.ffn_hidden_size, 1,
@@ -110,8 +164,6 @@ void AddModelFlags(CLI::App& app, ModelFlags& flags) {
   group.Choice("--position-embedding-type", flags.position_embedding_type,
                {"learned_absolute", "rope"},
                "learned_absolute (default) or rope");
-  group.Number("--rotary-base", flags.rotary_base, 1.0, kMaxNumber,
-               "base of the rotary embedding (10000)");
   group.Switch(
       "--untie-embeddings-and-output-weights,"
       "!--no-untie-embeddings-and-output-weights",
@@ -247,6 +299,7 @@ void AddCodecFlag(CLI::App& app, ckpt::Codec& codec) {
 void AddRunFlags(CLI::App& app, RunFlags& flags, FlagScope scope) {
   AddLayoutFlags(app, flags.layout, scope);
   AddModelFlags(app, flags.model);
+  AddAttentionFlags(app, flags.model);
   if (scope == FlagScope::kCheckpoints) AddMixtureFlags(app, flags.model);
   FlagGroup group(app, "Run");
   group.Int("--seq-length", flags.seq_length, 1, "tokens of a sample");

@@ -41,6 +41,7 @@ enum class FlagScope { kTrain, kCheckpoints };
 reshard::Layout ApplyLayout(const LayoutFlags& flags, reshard::Layout layout);
 
 struct ModelFlags {
+  std::optional<std::string> hf_config;
   std::optional<int64_t> num_layers;
   std::optional<int64_t> hidden_size;
   std::optional<int64_t> ffn_hidden_size;
@@ -58,6 +59,11 @@ struct ModelFlags {
   std::optional<bool> add_qkv_bias;
   std::optional<std::string> position_embedding_type;
   std::optional<double> rotary_base;
+  std::optional<bool> rotary_interleaved;
+  std::optional<double> rotary_seq_len_interpolation_factor;
+  std::optional<bool> use_rope_scaling;
+  std::optional<double> rope_scaling_factor;
+  std::optional<int64_t> sliding_window;  // --window-size's first, plus 1
   std::optional<bool> untie_embeddings;
   std::optional<bool> qk_layernorm;
   std::optional<int64_t> num_experts;

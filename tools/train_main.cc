@@ -17,9 +17,8 @@
 #include "ckpt/reader.h"
 #include "ckpt/run_dir.h"
 #include "kernels/isa.h"
-#include "reshard/exec/checkpoint_state.h"
-#include "reshard/formats/format.h"
 #include "tools/cli.h"
+#include "tools/load_flag.h"
 #include "tools/resolve_run.h"
 #include "tools/run_flags.h"
 #include "trainer/comm/thread_communicator.h"
@@ -36,8 +35,7 @@ struct TrainFlags {
   bool mock_data = false;
   std::optional<std::string> data_order;
   std::optional<std::string> save;
-  std::optional<std::string> load;
-  bool load_if_present = false;
+  LoadFlags load;
   int64_t save_interval = 0;
   bool async_save = false;
   std::optional<int64_t> keep_last;
@@ -77,12 +75,19 @@ void AddCheckpointFlags(CLI::App& app, TrainFlags& flags) {
       ->needs(save)
       ->type_name("M")
       ->group(group);
-  app.add_option("--load", flags.load,
+  app.add_option("--load", flags.load.path,
                  "run directory, whose newest checkpoint that opens is "
-                 "taken, or one checkpoint; of any layout")
+                 "taken, or one checkpoint; of any layout. With --finetune "
+                 "also one of another format")
       ->type_name("DIR")
       ->group(group);
-  app.add_flag("--load-if-present", flags.load_if_present,
+  app.add_flag("--finetune", flags.load.finetune,
+               "start a new run from the weights of --load: a checkpoint "
+               "here, a folder of Hugging Face, or whatever `reshard` reads. "
+               "The model is that of the checkpoint")
+      ->needs("--load")
+      ->group(group);
+  app.add_flag("--load-if-present", flags.load.if_present,
                "start anew if --load holds no checkpoint")
       ->group(group);
 }
@@ -117,75 +122,6 @@ void AddTrainFlags(CLI::App& app, TrainFlags& flags) {
 
 void Print(const std::string& line) { std::cerr << line << std::endl; }
 
-struct LoadedCheckpoint {
-  std::shared_ptr<const ckpt::Reader> reader;
-  CheckpointRun checkpoint;
-};
-
-absl::StatusOr<LoadedCheckpoint> ReadRun(
-    const ckpt::ResolvedCheckpoint& found) {
-  LoadedCheckpoint loaded{.reader = found.reader, .checkpoint = {}};
-  SS_ASSIGN_OR_RETURN(const reshard::CheckpointState state,
-                      reshard::ReadState(*found.reader));
-  SS_RETURN_IF_ERROR(reshard::CheckTensors(
-      *found.reader, reshard::LogicalTensors(state.model)));
-  absl::StatusOr<trainer::StoredRun> run = trainer::RunFromState(state.state);
-  if (!run.ok()) return Annotate(run.status(), found.step_dir);
-  if (run->progress.step != found.reader->step()) {
-    return absl::DataLossError(
-        absl::StrCat(found.step_dir, ": checkpoint state: progress.step is ",
-                     run->progress.step, ", the checkpoint is of step ",
-                     found.reader->step()));
-  }
-  loaded.checkpoint.run = *std::move(run);
-  loaded.checkpoint.layout = state.layout;
-  const auto micro_batch = state.record.find("micro_batch_size");
-  if (micro_batch == state.record.end()) return loaded;
-  if (!micro_batch->is_number_integer()) {
-    return absl::DataLossError(absl::StrCat(
-        found.step_dir,
-        ": checkpoint record: micro_batch_size is no whole number"));
-  }
-  loaded.checkpoint.micro_batch_size = micro_batch->get<int64_t>();
-  return loaded;
-}
-
-// That there is a checkpoint which we cannot go on from is no reason to start
-// anew.
-absl::Status RefuseOtherFormats(const std::string& path) {
-  const absl::StatusOr<std::optional<reshard::Format>> found =
-      reshard::DetectFormat(path);
-  if (!found.ok() ||
-      found->value_or(reshard::Format::kNative) == reshard::Format::kNative) {
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "--load ", path, " is a checkpoint of another format, ",
-      reshard::InfoOf(**found).name, "; `reshard` makes one of ours from it"));
-}
-
-// The checkpoint of --load, if there is to be one.
-absl::StatusOr<std::optional<LoadedCheckpoint>> FindCheckpoint(
-    const TrainFlags& flags) {
-  if (!flags.load.has_value()) return std::nullopt;
-  const absl::StatusOr<ckpt::ResolvedCheckpoint> found =
-      ckpt::ResolveCheckpoint(*flags.load);
-  if (absl::IsNotFound(found.status())) {
-    SS_RETURN_IF_ERROR(RefuseOtherFormats(*flags.load));
-  }
-  if (absl::IsNotFound(found.status()) && flags.load_if_present) {
-    Print(absl::StrCat("--load ", *flags.load,
-                       " holds no checkpoint: starting anew"));
-    return std::nullopt;
-  }
-  if (!found.ok()) return Annotate(found.status(), "--load");
-  if (!found->note.empty()) Print(found->note);
-  SS_ASSIGN_OR_RETURN(LoadedCheckpoint loaded, ReadRun(*found));
-  Print(absl::StrCat("loading ", loaded.reader->directory(), ", written on ",
-                     reshard::ToString(loaded.checkpoint.layout)));
-  return loaded;
-}
-
 std::filesystem::path Canonical(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::weakly_canonical(path, ignored);
@@ -200,7 +136,7 @@ absl::StatusOr<bool> MayReplaceSteps(
   if (absl::IsNotFound(steps.status())) return false;
   if (!steps.ok()) return steps.status();
   if (steps->empty()) return false;
-  if (loaded.has_value() &&
+  if (loaded.has_value() && loaded->is_run() &&
       Canonical(loaded->reader->directory()).parent_path() == Canonical(save)) {
     return true;
   }
@@ -227,7 +163,8 @@ absl::StatusOr<std::unique_ptr<trainer::TokenSource>> OpenData(
 
 absl::StatusOr<trainer::DataOrder> ResolveDataOrder(
     const TrainFlags& flags, const std::optional<LoadedCheckpoint>& loaded) {
-  if (flags.data_order.has_value() || !loaded.has_value()) {
+  if (flags.data_order.has_value() || !loaded.has_value() ||
+      !loaded->is_run()) {
     return trainer::ParseDataOrder(flags.data_order.value_or("shuffled"));
   }
   const nlohmann::json& data = loaded->checkpoint.run.data;
@@ -338,11 +275,14 @@ absl::StatusOr<int> TrainOnRanks(const trainer::TrainOptions& options) {
 
 absl::StatusOr<int> RunTraining(const TrainFlags& flags) {
   SS_ASSIGN_OR_RETURN(const std::optional<LoadedCheckpoint> loaded,
-                      FindCheckpoint(flags));
-  SS_ASSIGN_OR_RETURN(const ResolvedRun run,
-                      loaded.has_value()
-                          ? ResolveResumedRun(flags.run, loaded->checkpoint)
-                          : ResolveNewRun(flags.run));
+                      FindCheckpoint(flags.load));
+  const bool resumes = loaded.has_value() && loaded->is_run();
+  SS_ASSIGN_OR_RETURN(
+      const ResolvedRun run,
+      resumes ? ResolveResumedRun(flags.run, loaded->checkpoint)
+              : ResolveNewRun(flags.run, loaded.has_value() ? loaded->weights
+                                                            : std::nullopt));
+  SS_RETURN_IF_ERROR(trainer::CheckTrainable(run.config.model, run.layout));
   if (!flags.run.train_iters.has_value()) {
     return absl::InvalidArgumentError("--train-iters is missing");
   }
@@ -360,11 +300,14 @@ absl::StatusOr<int> RunTraining(const TrainFlags& flags) {
   SS_ASSIGN_OR_RETURN(options.data_order, ResolveDataOrder(flags, loaded));
   SS_ASSIGN_OR_RETURN(options.data, OpenData(flags, run.config));
   if (loaded.has_value()) {
+    options.checkpoint = loaded->reader;
+    options.finetune = !resumes;
+  }
+  if (resumes) {
     SS_RETURN_IF_ERROR(trainer::CheckSameData(
         loaded->checkpoint.run.data,
         trainer::DataIdentity(*options.data, options.data_order,
                               run.config.seed)));
-    options.checkpoint = loaded->reader;
     options.start = loaded->checkpoint.run.progress;
   }
   SS_RETURN_IF_ERROR(CheckOutputs(flags));
@@ -373,7 +316,7 @@ absl::StatusOr<int> RunTraining(const TrainFlags& flags) {
                         MayReplaceSteps(*flags.save, loaded));
     options.retention = RetentionOf(flags, options);
   }
-  if (loaded.has_value()) PrintChanges(run, loaded->checkpoint);
+  if (resumes) PrintChanges(run, loaded->checkpoint);
   PrintRun(options);
   if (options.start.step >= options.train_iters) {
     Print(absl::StrCat("nothing to do: the checkpoint has ", options.start.step,
@@ -393,6 +336,7 @@ int main(int argc, char** argv) {
       "resume on any layout. What is not given comes from the checkpoint of "
       "--load, then from the default in parentheses.");
   shardshift::TrainFlags flags;
+  flags.load.print = shardshift::Print;
   shardshift::AddTrainFlags(*app, flags);
   return shardshift::RunCli(*app, argc, argv,
                             [&flags] { return RunTraining(flags); });

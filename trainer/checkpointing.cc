@@ -156,21 +156,37 @@ absl::Status Checkpointing::Commit(
                                 request.record, request.replace_existing);
 }
 
-absl::Status Checkpointing::Load(const ckpt::Reader& reader) {
+absl::Status Checkpointing::LoadRoles(const ckpt::Reader& reader,
+                                      std::span<const char* const> roles) {
   Communicator& comm = mesh_.files();
-  SS_RETURN_IF_ERROR(AgreeOnStatus(
-      comm, comm.rank() == 0 ? reshard::CheckTensors(reader, tensors_)
-                             : absl::OkStatus()));
-  absl::StatusOr<Reads> reads =
-      reshard::PlanLoad(reader, tensors_, parameters_.state().pieces,
-                        [this](const reshard::Piece& piece, int64_t role) {
-                          return optimizer_.StateOf(piece, role);
-                        });
+  absl::StatusOr<Reads> reads = reshard::PlanLoad(
+      reader, tensors_, parameters_.state().pieces,
+      [this](const reshard::Piece& piece, int64_t role) {
+        return optimizer_.StateOf(piece, role);
+      },
+      roles);
   SS_RETURN_IF_ERROR(AgreeOnStatus(comm, reads.status()));
   SS_RETURN_IF_ERROR(comm.shares_memory()
                          ? ReadTogether(comm, reader, *reads)
                          : AgreeOnStatus(comm, reader.Read(*reads)));
   return optimizer_.GatherWeights();
+}
+
+absl::Status Checkpointing::Load(const ckpt::Reader& reader) {
+  Communicator& comm = mesh_.files();
+  SS_RETURN_IF_ERROR(AgreeOnStatus(
+      comm, comm.rank() == 0 ? reshard::CheckTensors(reader, tensors_)
+                             : absl::OkStatus()));
+  return LoadRoles(reader, reshard::kOptimizerRoles);
+}
+
+absl::Status Checkpointing::LoadWeights(const ckpt::Reader& reader) {
+  Communicator& comm = mesh_.files();
+  const reshard::Content content = reshard::ContentOf(reader);
+  SS_RETURN_IF_ERROR(AgreeOnStatus(
+      comm, comm.rank() == 0 ? reshard::CheckStored(reader, tensors_, content)
+                             : absl::OkStatus()));
+  return LoadRoles(reader, reshard::RolesOf(content).first(1));
 }
 
 }  // namespace shardshift::trainer

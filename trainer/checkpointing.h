@@ -61,6 +61,10 @@ class Checkpointing {
   // Errors: FailedPrecondition if it is of another model; as Reader::Read.
   absl::Status Load(const ckpt::Reader& reader);
 
+  // The same for the weights alone, of any float dtype; the optimizer state
+  // stays. A checkpoint with optimizer state gives its master weights.
+  absl::Status LoadWeights(const ckpt::Reader& reader);
+
  private:
   using Assignment = std::vector<std::vector<reshard::WriteItem>>;
 
@@ -68,6 +72,8 @@ class Checkpointing {
                 Parameters& parameters, Optimizer& optimizer,
                 std::shared_ptr<const Assignment> assignment);
 
+  absl::Status LoadRoles(const ckpt::Reader& reader,
+                         std::span<const char* const> roles);
   absl::Status Commit(const SaveRequest& request,
                       const std::optional<ckpt::PartReceipt>& receipt) const;
 

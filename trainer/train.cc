@@ -44,7 +44,9 @@ class Trainer {
         Checkpointing::Create(mesh_, config_.model, model_.parameters(),
                               model_.optimizer()));
     if (options_.checkpoint != nullptr) {
-      SS_RETURN_IF_ERROR(checkpointing_->Load(*options_.checkpoint));
+      SS_RETURN_IF_ERROR(options_.finetune
+                             ? checkpointing_->LoadWeights(*options_.checkpoint)
+                             : checkpointing_->Load(*options_.checkpoint));
     } else {
       model_.parameters().Initialize(reshard::LogicalTensors(config_.model),
                                      config_.seed, config_.init_method_std,

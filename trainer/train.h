@@ -35,6 +35,8 @@ struct TrainOptions {
 
   // The checkpoint to start from; null: initial weights.
   std::shared_ptr<const ckpt::Reader> checkpoint = nullptr;
+  // Take nothing but its weights, and start anew from them.
+  bool finetune = false;
 
   std::optional<std::string> save_run_dir = std::nullopt;
   // Iterations between saves; 0: only after the last.

@@ -176,7 +176,7 @@ absl::Status CheckTensors(const ckpt::Reader& reader,
     return absl::FailedPreconditionError(absl::StrCat(
         reader.directory(),
         " holds weights without optimizer state; a run goes on only from "
-        "both"));
+        "both, `train --finetune` starts one from weights"));
   }
   SS_RETURN_IF_ERROR(CheckStored(reader, tensors, Content::kTraining));
   return CheckNothingElse(reader, tensors, Content::kTraining);

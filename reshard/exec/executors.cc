@@ -63,22 +63,26 @@ absl::Status AppendReads(const ckpt::Reader& reader, int64_t tensor,
 absl::StatusOr<std::vector<ckpt::FragmentRead>> PlanLoad(
     const ckpt::Reader& reader, const std::vector<LogicalTensor>& tensors,
     std::span<const Piece> pieces,
-    absl::FunctionRef<float*(const Piece&, int64_t role)> memory) {
+    absl::FunctionRef<float*(const Piece&, int64_t role)> memory,
+    std::span<const char* const> roles) {
   std::map<int64_t, std::vector<const Piece*>> by_tensor;
   for (const Piece& piece : pieces) by_tensor[piece.tensor].push_back(&piece);
   std::vector<BoxBuffer> buffers;
   std::vector<ckpt::FragmentRead> reads;
   for (const auto& [tensor, owned] : by_tensor) {
-    for (size_t role = 0; role < kOptimizerRoles.size(); ++role) {
-      SS_ASSIGN_OR_RETURN(
-          const int64_t stored,
-          reader.FindTensor(tensors[tensor].name, kOptimizerRoles[role]));
+    for (size_t role = 0; role < roles.size(); ++role) {
+      SS_ASSIGN_OR_RETURN(const int64_t stored,
+                          reader.FindTensor(tensors[tensor].name, roles[role]));
       buffers.clear();
       for (const Piece* piece : owned) {
         float* data = memory(*piece, static_cast<int64_t>(role));
         buffers.push_back({piece->box, reinterpret_cast<std::byte*>(data)});
       }
+      const size_t first = reads.size();
       SS_RETURN_IF_ERROR(AppendReads(reader, stored, buffers, reads));
+      for (size_t i = first; i < reads.size(); ++i) {
+        reads[i].as = ckpt::DType::kF32;
+      }
     }
   }
   return reads;

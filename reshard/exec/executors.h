@@ -36,13 +36,14 @@ absl::Status AppendReads(const ckpt::Reader& reader, int64_t tensor,
                          std::span<const BoxBuffer> buffers,
                          std::vector<ckpt::FragmentRead>& reads);
 
-// Files to memory: the reads that fill every piece a rank owns, under every
-// role. `memory(piece, role)` is where the piece lies.
-// REQUIRES: CheckTensors(reader, tensors) is OK.
+// Files to memory: the reads that fill every piece a rank owns, as F32, under
+// each of `roles`. `memory(piece, i)` is where the piece of roles[i] lies.
+// REQUIRES: CheckStored() of these roles is OK.
 absl::StatusOr<std::vector<ckpt::FragmentRead>> PlanLoad(
     const ckpt::Reader& reader, const std::vector<LogicalTensor>& tensors,
     std::span<const Piece> pieces,
-    absl::FunctionRef<float*(const Piece&, int64_t role)> memory);
+    absl::FunctionRef<float*(const Piece&, int64_t role)> memory,
+    std::span<const char* const> roles = kOptimizerRoles);
 
 // The dense images in memory of items, each the whole of one of `pieces`.
 std::vector<std::span<const std::byte>> ImagesOf(

@@ -83,9 +83,6 @@ absl::Status CheckModelKind(const Fields& fields) {
       {"glu_linear_offset", 0.0},
       {"activation_func_clamp_value", json()},
       {"rotary_percent", 1.0},
-      {"rotary_interleaved", false},
-      {"rotary_seq_len_interpolation_factor", json()},
-      {"use_rope_scaling", false},
       {"rope_type", "rope"},
       {"no_rope_freq", json()},
       {"window_size", json()},
@@ -117,6 +114,18 @@ absl::Status CheckModelKind(const Fields& fields) {
   return absl::OkStatus();
 }
 
+void ReadRotation(Fields& fields, ModelConfig& model) {
+  model.position_embedding = PositionEmbedding::kRope;
+  fields.Bool("rotary_interleaved", model.rotary_interleaved);
+  fields.Double("rotary_seq_len_interpolation_factor",
+                model.rotary_seq_len_interpolation_factor);
+  fields.Bool("use_rope_scaling", model.use_rope_scaling);
+  // There whether it is used or not.
+  if (model.use_rope_scaling) {
+    fields.Double("rope_scaling_factor", model.rope_scaling_factor);
+  }
+}
+
 void ReadModel(Fields& fields, ModelConfig& model) {
   fields.NeededInt("num_layers", model.num_layers);
   fields.NeededInt("hidden_size", model.hidden_size);
@@ -144,7 +153,7 @@ void ReadModel(Fields& fields, ModelConfig& model) {
   }
   const std::string position = fields.Text("position_embedding_type");
   if (position == "rope") {
-    model.position_embedding = PositionEmbedding::kRope;
+    ReadRotation(fields, model);
   } else if (position != "learned_absolute") {
     fields.Refuse("position_embedding_type", "learned_absolute or rope",
                   fields.Of("position_embedding_type"));

@@ -20,6 +20,14 @@ json TorchGlobal(absl::string_view name) {
   return {{"py", "global"}, {"name", absl::StrCat("torch ", name)}};
 }
 
+// Megatron has a whole number, or none.
+json InterpolationFactor(const ModelConfig& model) {
+  const double factor = model.rotary_seq_len_interpolation_factor;
+  if (factor == 1) return nullptr;
+  const auto whole = static_cast<int64_t>(factor);
+  return static_cast<double>(whole) == factor ? json(whole) : json(factor);
+}
+
 json ModelArguments(const ModelConfig& model) {
   const bool is_rope = model.position_embedding == PositionEmbedding::kRope;
   return {
@@ -38,7 +46,10 @@ json ModelArguments(const ModelConfig& model) {
       {"use_rotary_position_embeddings", is_rope},
       {"rotary_base", model.rotary_base},
       {"rotary_percent", 1.0},
-      {"rotary_interleaved", false},
+      {"rotary_interleaved", model.rotary_interleaved},
+      {"rotary_seq_len_interpolation_factor", InterpolationFactor(model)},
+      {"use_rope_scaling", model.use_rope_scaling},
+      {"rope_scaling_factor", model.rope_scaling_factor},
       {"normalization", model.normalization == Normalization::kRmsNorm
                             ? "RMSNorm"
                             : "LayerNorm"},

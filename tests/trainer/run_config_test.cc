@@ -164,7 +164,9 @@ TEST(ValidateRun, RefusesSizesWhoseProductsOverflow) {
 
 // A field that the layers do not know must not go by unseen.
 TEST(CheckTrainable, RefusesWhatNoLayerComputes) {
-  EXPECT_OK(CheckTrainable(TinyLlama().model, {}));
+  for (const TinyFamily& family : TinyFamilies()) {
+    EXPECT_OK(CheckTrainable(family.config.model, {})) << family.name;
+  }
   const auto refused = [](auto change, const std::string& word) {
     reshard::ModelConfig model = TinyLlama().model;
     change(model);
@@ -173,18 +175,13 @@ TEST(CheckTrainable, RefusesWhatNoLayerComputes) {
   };
   using Model = reshard::ModelConfig;
   refused([](Model& m) { m.num_experts = 2; }, "--num-experts 2");
-  refused([](Model& m) { m.qk_layernorm = true; }, "--qk-layernorm");
-  refused([](Model& m) { m.sliding_window = 8; }, "sliding_window 8");
-  refused([](Model& m) { m.exact_gelu = true; }, "gelu erf");
-  refused([](Model& m) { m.use_rope_scaling = true; }, "use_rope_scaling");
-  refused([](Model& m) { m.rotary_seq_len_interpolation_factor = 2; },
-          "rotary_seq_len_interpolation_factor 2");
 }
 
 TEST(ValidateRun, AcceptsEveryTinyLayout) {
   for (const reshard::Layout& layout : TinyLayouts()) {
-    EXPECT_OK(Validate(TinyGpt(), layout, 2)) << NameOf(layout);
-    EXPECT_OK(Validate(TinyLlama(), layout, 2)) << NameOf(layout);
+    for (const TinyFamily& family : TinyFamilies()) {
+      EXPECT_OK(Validate(family.config, layout, 2)) << NameOf(layout);
+    }
   }
 }
 

@@ -34,7 +34,7 @@ class Attention {
   absl::Status Forward(const float* x, int64_t rows, float* y, Cache& cache);
 
   // dx: [R, H]. One all-reduce, and one reduce-scatter if ranks share a group;
-  // with norms of the heads, a small all-reduce a group of samples.
+  // with norms of the heads, a small all-reduce after the last sample.
   absl::Status Backward(const float* x, const float* dy, const Cache& cache,
                         const MicroBatch& batch, float* dx);
 

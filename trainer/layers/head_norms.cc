@@ -2,11 +2,11 @@
 #include "trainer/layers/head_norms.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
-#include "kernels/tree.h"
 
 namespace shardshift::trainer {
 namespace {
@@ -32,9 +32,13 @@ HeadNorms::HeadNorms(LayerContext& context, const std::string& layer,
                      int64_t local_heads)
     : context_(context),
       head_dim_(context.model.kv_channels),
-      local_heads_(local_heads),
       rms_(context.model.normalization == reshard::Normalization::kRmsNorm),
       sums_(local_heads * sums_per_head()),
+      nodes_(
+          kernels::CompleteNodes(context.model.num_attention_heads,
+                                 context.mesh.at().tensor * local_heads,
+                                 (context.mesh.at().tensor + 1) * local_heads)),
+      closed_(nodes_.size()),
       head_(context.seq_length * head_dim_) {
   const auto find = [&](const char* norm) {
     const auto entry = [&](const char* suffix) {
@@ -127,34 +131,45 @@ void HeadNorms::Store(int64_t entry, int64_t sample, const float* sum) {
 }
 
 absl::Status HeadNorms::CloseSample(int64_t sample) {
-  if (!context_.gradients.tree().At(sample).closes_group) {
-    return absl::OkStatus();
-  }
-  const int64_t leaves = context_.model.num_attention_heads;
-  const int64_t first = context_.mesh.at().tensor * local_heads_;
-  const std::vector<kernels::TreeNode> nodes =
-      kernels::CompleteNodes(leaves, first, first + local_heads_);
-  std::vector<std::vector<float>> values(nodes.size(),
-                                         std::vector<float>(sums_per_head()));
-  std::vector<TreeBuffer> inputs;
-  for (size_t i = 0; i < nodes.size(); ++i) {
+  const SampleTree& samples = context_.gradients.tree();
+  if (!samples.At(sample).closes_group) return absl::OkStatus();
+  for (size_t i = 0; i < nodes_.size(); ++i) {
     std::vector<kernels::NodeValue> heads;
-    for (int64_t head = nodes[i].begin; head < nodes[i].end; ++head) {
-      heads.push_back({{head, head + 1}, Sums(Kind::kQuery, head - first)});
+    for (int64_t head = nodes_[i].begin; head < nodes_[i].end; ++head) {
+      heads.push_back(
+          {{head, head + 1}, Sums(Kind::kQuery, head - nodes_.front().begin)});
     }
-    kernels::CombineNodes(nodes[i], heads, sums_per_head(), values[i].data());
-    inputs.push_back({.node = nodes[i], .data = values[i].data()});
+    std::vector<float>& closed = closed_[i];
+    closed.resize(closed.size() + sums_per_head());
+    kernels::CombineNodes(nodes_[i], heads, sums_per_head(),
+                          &closed[closed.size() - sums_per_head()]);
   }
-  std::vector<float> total(sums_per_head());
+  closing_samples_.push_back(sample);
+  return sample + 1 == samples.num_samples() ? SumOverRanks()
+                                             : absl::OkStatus();
+}
+
+absl::Status HeadNorms::SumOverRanks() {
+  std::vector<TreeBuffer> inputs;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    inputs.push_back({.node = nodes_[i], .data = closed_[i].data()});
+  }
+  std::vector<float> total(closed_.front().size());
   SS_RETURN_IF_ERROR(context_.mesh.tensor().TreeAllReduce(
-      {.leaves = leaves, .nodes = inputs, .count = sums_per_head()},
+      {.leaves = context_.model.num_attention_heads,
+       .nodes = inputs,
+       .count = std::ssize(total)},
       total.data()));
   const float* sum = total.data();
-  for (const Weights& weights : {query_, key_}) {
-    Store(weights.weight, sample, sum);
-    if (!rms_) Store(weights.bias, sample, sum + head_dim_);
-    sum += 2 * head_dim_;
+  for (const int64_t sample : closing_samples_) {
+    for (const Weights& weights : {query_, key_}) {
+      Store(weights.weight, sample, sum);
+      if (!rms_) Store(weights.bias, sample, sum + head_dim_);
+      sum += 2 * head_dim_;
+    }
   }
+  for (std::vector<float>& closed : closed_) closed.clear();
+  closing_samples_.clear();
   return absl::OkStatus();
 }
 

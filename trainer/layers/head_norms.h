@@ -4,9 +4,9 @@
 //
 // The gradient of the weights is a sum over heads, which tensor parallelism
 // cuts: each query head has an accumulator of its own, a chain over the samples
-// and positions of a group, and a tree over all query heads of the model closes
-// the group (invariant-numerics.md 2.3). What a query head does to the key it
-// shares with others counts as the head's: the norm's backward is linear, so
+// and positions of a group, and a tree over all query heads of the model sums
+// up the group (invariant-numerics.md 2.3). What a query head does to the key
+// it shares with others counts as the head's: the norm's backward is linear, so
 // its keys' gradients go through it head by head.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_TRAINER_LAYERS_HEAD_NORMS_H_
@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "kernels/tree.h"
 #include "trainer/buffer.h"
 #include "trainer/layers/context.h"
 
@@ -59,8 +60,8 @@ class HeadNorms {
   void Backward(Kind kind, int64_t index, int64_t local_head,
                 const Cache& cache, float* d_head, int64_t row_stride);
 
-  // Ends a sample. One all-reduce over the tensor-parallel ranks if it is the
-  // last of a group.
+  // Ends a sample. With the last one of the batch the sums of all groups go
+  // over the tensor-parallel ranks in one all-reduce, and to the gradients.
   absl::Status CloseSample(int64_t sample);
 
  private:
@@ -79,16 +80,23 @@ class HeadNorms {
     return sums_.data() + local_head * sums_per_head() +
            (kind == Kind::kQuery ? 0 : 2 * head_dim_);
   }
+  absl::Status SumOverRanks();
   void Store(int64_t entry, int64_t sample, const float* sum);
 
   LayerContext& context_;
   int64_t head_dim_;
-  int64_t local_heads_;
   bool rms_;
   Weights query_;
   Weights key_;
-  std::vector<float> sums_;  // [local heads, sums_per_head()]
-  Buffer head_;              // [S, head], scratch
+  // Of the group that is open: [local heads, sums_per_head()].
+  std::vector<float> sums_;
+  // The rank's run of heads, as nodes of the tree over all.
+  std::vector<kernels::TreeNode> nodes_;
+  // The sums of each node, [closed groups, sums_per_head()], and the sample
+  // that ended each group.
+  std::vector<std::vector<float>> closed_;
+  std::vector<int64_t> closing_samples_;
+  Buffer head_;  // [S, head], scratch
 };
 
 }  // namespace shardshift::trainer

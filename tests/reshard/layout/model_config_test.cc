@@ -116,7 +116,7 @@ TEST(ModelConfigJson, HasKeysOfAMixtureOnlyWhereTheyDiffer) {
 }
 
 // Every field that is stored only where it differs from its default.
-std::vector<ModelConfig> ModelsBeyondTheTrainer() {
+std::vector<ModelConfig> ModelsWithOptionalFields() {
   std::vector<ModelConfig> models;
   const auto add = [&models](ModelConfig model, auto change) {
     change(model);
@@ -125,6 +125,7 @@ std::vector<ModelConfig> ModelsBeyondTheTrainer() {
   using Model = ModelConfig;
   add(GptModel(), [](Model& m) { m.exact_gelu = true; });
   add(LlamaModel(), [](Model& m) { m.sliding_window = 4096; });
+  add(LlamaModel(), [](Model& m) { m.rotary_interleaved = true; });
   add(LlamaModel(),
       [](Model& m) { m.rotary_seq_len_interpolation_factor = 2.5; });
   add(LlamaModel(), [](Model& m) {
@@ -140,7 +141,7 @@ std::vector<ModelConfig> ModelsBeyondTheTrainer() {
 
 TEST(ModelConfigJson, KeepsWhatIsComputedFromTheTensors) {
   const size_t plain = ToJson(LlamaModel()).size();
-  for (const ModelConfig& model : ModelsBeyondTheTrainer()) {
+  for (const ModelConfig& model : ModelsWithOptionalFields()) {
     EXPECT_OK(Validate(model));
     const nlohmann::json json = ToJson(model);
     EXPECT_TRUE(json.size() > plain || json["gelu"] == "erf") << json;

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/load_flag.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ckpt/core/status_macros.h"
+#include "ckpt/run_dir.h"
+#include "reshard/exec/checkpoint_state.h"
+#include "reshard/formats/open_source.h"
+
+namespace shardshift {
+namespace {
+
+absl::StatusOr<LoadedCheckpoint> ReadRun(
+    const ckpt::ResolvedCheckpoint& found) {
+  LoadedCheckpoint loaded{.reader = found.reader};
+  SS_ASSIGN_OR_RETURN(const reshard::CheckpointState state,
+                      reshard::ReadState(*found.reader));
+  SS_RETURN_IF_ERROR(reshard::CheckTensors(
+      *found.reader, reshard::LogicalTensors(state.model)));
+  absl::StatusOr<trainer::StoredRun> run = trainer::RunFromState(state.state);
+  if (!run.ok()) return Annotate(run.status(), found.step_dir);
+  if (run->progress.step != found.reader->step()) {
+    return absl::DataLossError(
+        absl::StrCat(found.step_dir, ": checkpoint state: progress.step is ",
+                     run->progress.step, ", the checkpoint is of step ",
+                     found.reader->step()));
+  }
+  loaded.checkpoint.run = *std::move(run);
+  loaded.checkpoint.layout = state.layout;
+  const auto micro_batch = state.record.find("micro_batch_size");
+  if (micro_batch == state.record.end()) return loaded;
+  if (!micro_batch->is_number_integer()) {
+    return absl::DataLossError(absl::StrCat(
+        found.step_dir,
+        ": checkpoint record: micro_batch_size is no whole number"));
+  }
+  loaded.checkpoint.micro_batch_size = micro_batch->get<int64_t>();
+  return loaded;
+}
+
+// Nothing to be done about a --load that is not there.
+bool MayStartAnew(const LoadFlags& flags, const absl::Status& found) {
+  if (!absl::IsNotFound(found) || !flags.if_present) return false;
+  flags.print(absl::StrCat("--load ", *flags.path,
+                           " holds no checkpoint: starting anew"));
+  return true;
+}
+
+// What is no checkpoint of ours may be one of another format.
+absl::Status RefuseForeign(const std::string& path) {
+  const absl::StatusOr<std::optional<reshard::Format>> format =
+      reshard::DetectFormat(path);
+  if (!format.ok() || !format->has_value() ||
+      **format == reshard::Format::kNative) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "--load ", path, " is ", reshard::InfoOf(**format).what,
+      "; --finetune starts a run from its weights, and from a copy made by "
+      "`reshard` a run goes on if there is optimizer state"));
+}
+
+// The weights of --load --finetune, of a checkpoint of any format.
+absl::StatusOr<std::optional<LoadedCheckpoint>> FindWeights(
+    const LoadFlags& flags) {
+  const absl::StatusOr<reshard::OpenedSource> source = reshard::OpenSource(
+      *flags.path, {.foreign = {.weights_only = true}, .verify = true});
+  if (MayStartAnew(flags, source.status())) return std::nullopt;
+  if (!source.ok()) return Annotate(source.status(), "--load");
+  for (const std::string& note : source->notes) flags.print(note);
+  const ckpt::Reader& reader = *source->reader;
+  SS_ASSIGN_OR_RETURN(const reshard::WholeModel whole,
+                      reshard::ReadWholeModel(reader));
+  flags.print(absl::StrCat("starting from the weights of ", reader.directory(),
+                           ", ", reshard::InfoOf(source->format).what));
+  return LoadedCheckpoint{.reader = source->reader,
+                          .weights = KnownModel{.model = whole.state.model,
+                                                .origin = reader.directory()}};
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<LoadedCheckpoint>> FindCheckpoint(
+    const LoadFlags& flags) {
+  if (!flags.path.has_value()) return std::nullopt;
+  if (flags.finetune) return FindWeights(flags);
+  const absl::StatusOr<ckpt::ResolvedCheckpoint> found =
+      ckpt::ResolveCheckpoint(*flags.path);
+  if (!found.ok()) SS_RETURN_IF_ERROR(RefuseForeign(*flags.path));
+  if (MayStartAnew(flags, found.status())) return std::nullopt;
+  if (!found.ok()) return Annotate(found.status(), "--load");
+  if (!found->note.empty()) flags.print(found->note);
+  SS_ASSIGN_OR_RETURN(LoadedCheckpoint loaded, ReadRun(*found));
+  flags.print(absl::StrCat("loading ", loaded.reader->directory(),
+                           ", written on ",
+                           reshard::ToString(loaded.checkpoint.layout)));
+  return loaded;
+}
+
+}  // namespace shardshift
