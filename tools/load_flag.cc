@@ -75,9 +75,10 @@ absl::StatusOr<std::optional<LoadedCheckpoint>> FindWeights(
                       reshard::ReadWholeModel(reader));
   flags.print(absl::StrCat("starting from the weights of ", reader.directory(),
                            ", ", reshard::InfoOf(source->format).what));
-  return LoadedCheckpoint{.reader = source->reader,
-                          .weights = KnownModel{.model = whole.state.model,
-                                                .origin = reader.directory()}};
+  LoadedCheckpoint loaded{.reader = source->reader};
+  loaded.weights =
+      KnownModel{.model = whole.state.model, .origin = reader.directory()};
+  return loaded;
 }
 
 }  // namespace

@@ -188,6 +188,7 @@ absl::Status CheckRotary(const ModelConfig& model) {
   if (!model.use_rope_scaling) {
     json plain = defaults;
     plain["rotary_seq_len_interpolation_factor"] = interpolation;
+    plain["rotary_interleaved"] = model.rotary_interleaved;
     return CheckEqual(RotaryFields(model), plain, "use_rope_scaling is false");
   }
   if (interpolation != 1) {

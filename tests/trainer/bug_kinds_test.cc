@@ -23,11 +23,14 @@ namespace {
 
 TEST(BugKindsOfTraining, B07TheLaneOrderIsPartOfTheModel) {
   RunConfig config = TinyLlama();
-  const nlohmann::json halves = ToState({.config = config})["model"];
+  StoredRun run;
+  run.config = config;
+  const nlohmann::json halves = ToState(run)["model"];
   ASSERT_OK_AND_ASSIGN(const std::vector<std::string> log,
                        TrainAndLog(MockRun(config, {}, 2)));
   config.model.rotary_interleaved = true;
-  EXPECT_NE(ToState({.config = config})["model"], halves);
+  run.config = config;
+  EXPECT_NE(ToState(run)["model"], halves);
   ASSERT_OK_AND_ASSIGN(const std::vector<std::string> interleaved,
                        TrainAndLog(MockRun(config, {}, 2)));
   EXPECT_NE(interleaved, log);

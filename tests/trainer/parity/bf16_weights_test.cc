@@ -35,7 +35,7 @@ uint16_t ToBf16(float value) {
 absl::Status WriteWideBf16(const std::string& to) {
   SS_ASSIGN_OR_RETURN(
       const ckpt::File from,
-      ckpt::File::OpenForRead(std::string(kFolder) + "/model.safetensors"));
+      ckpt::File::OpenForRead(ckpt::JoinPath(kFolder, "model.safetensors")));
   SS_ASSIGN_OR_RETURN(const reshard::SafetensorsHeader header,
                       reshard::ReadSafetensorsHeader(from));
   reshard::SafetensorsHeader narrow = header;
@@ -60,10 +60,10 @@ absl::Status WriteWideBf16(const std::string& to) {
       }
     }
   }
-  std::ofstream(to + "/model.safetensors", std::ios::binary)
+  std::ofstream(ckpt::JoinPath(to, "model.safetensors"), std::ios::binary)
       .write(bytes.data(), std::ssize(bytes));
-  std::filesystem::copy(std::string(kFolder) + "/config.json",
-                        to + "/config.json");
+  std::filesystem::copy(ckpt::JoinPath(kFolder, "config.json"),
+                        ckpt::JoinPath(to, "config.json"));
   return absl::OkStatus();
 }
 
