@@ -48,18 +48,20 @@ bool MayStartAnew(const LoadFlags& flags, const absl::Status& found) {
   return true;
 }
 
-// What is no checkpoint of ours may be one of another format.
-absl::Status RefuseForeign(const std::string& path) {
-  const absl::StatusOr<std::optional<reshard::Format>> format =
+// That there is a checkpoint which we cannot go on from is no reason to start
+// anew.
+absl::Status RefuseOtherFormats(const std::string& path) {
+  const absl::StatusOr<std::optional<reshard::Format>> found =
       reshard::DetectFormat(path);
-  if (!format.ok() || !format->has_value() ||
-      **format == reshard::Format::kNative) {
+  if (!found.ok() ||
+      found->value_or(reshard::Format::kNative) == reshard::Format::kNative) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      "--load ", path, " is ", reshard::InfoOf(**format).what,
-      "; --finetune starts a run from its weights, and from a copy made by "
-      "`reshard` a run goes on if there is optimizer state"));
+      "--load ", path, " is a checkpoint of another format, ",
+      reshard::InfoOf(**found).name,
+      "; --finetune starts a run from its weights, `reshard` makes one of ours "
+      "from it"));
 }
 
 // The weights of --load --finetune, of a checkpoint of any format.
@@ -89,7 +91,9 @@ absl::StatusOr<std::optional<LoadedCheckpoint>> FindCheckpoint(
   if (flags.finetune) return FindWeights(flags);
   const absl::StatusOr<ckpt::ResolvedCheckpoint> found =
       ckpt::ResolveCheckpoint(*flags.path);
-  if (!found.ok()) SS_RETURN_IF_ERROR(RefuseForeign(*flags.path));
+  if (absl::IsNotFound(found.status())) {
+    SS_RETURN_IF_ERROR(RefuseOtherFormats(*flags.path));
+  }
   if (MayStartAnew(flags, found.status())) return std::nullopt;
   if (!found.ok()) return Annotate(found.status(), "--load");
   if (!found->note.empty()) flags.print(found->note);

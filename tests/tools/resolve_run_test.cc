@@ -266,6 +266,30 @@ TEST(ResolveNewRun, TakesTheWidthOfAnExpertFromTheFeedForwardBlock) {
   EXPECT_EQ(narrow.config.numerics.tensor_granularity, 4);
 }
 
+TEST(ResolveNewRun, TakesTheModelOfWeightsAndNoFlagAgainstIt) {
+  const KnownModel weights = {.model = Checkpoint().run.config.model,
+                              .origin = "the weights"};
+  RunFlags flags = NeededFlags();
+  flags.model = {};
+  ASSERT_OK_AND_ASSIGN(const ResolvedRun run, ResolveNewRun(flags, weights));
+  EXPECT_EQ(run.config.model, weights.model);
+  flags.model.num_layers = 4;
+  EXPECT_OK(ResolveNewRun(flags, weights));
+  flags.model.num_layers = 3;
+  EXPECT_THAT(ResolveNewRun(flags, weights),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--num-layers is 3, the weights has 4")));
+  // As Hugging Face has it, without padding.
+  KnownModel unpadded = weights;
+  unpadded.model.padded_vocab_size = unpadded.model.vocab_size;
+  EXPECT_OK(CheckSameModel(weights, unpadded));
+  unpadded.model.sliding_window = 4;
+  EXPECT_THAT(CheckSameModel(unpadded, weights),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("sliding_window 4, the weights has its "
+                                 "default")));
+}
+
 TEST(ResolveResumedRun, RefusesWhatTheTrainerCannotRun) {
   const auto refused = [](const CheckpointRun& checkpoint,
                           const std::string& word) {
@@ -273,9 +297,6 @@ TEST(ResolveResumedRun, RefusesWhatTheTrainerCannotRun) {
                 StatusIs(absl::StatusCode::kUnimplemented, HasSubstr(word)));
   };
   CheckpointRun checkpoint = Checkpoint();
-  checkpoint.run.config.model.qk_layernorm = true;
-  refused(checkpoint, "--qk-layernorm");
-  checkpoint = Checkpoint();
   checkpoint.run.config.model.num_experts = 4;
   refused(checkpoint, "--num-experts 4");
   checkpoint = Checkpoint();

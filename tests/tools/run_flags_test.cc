@@ -65,7 +65,6 @@ const std::vector<std::string>& CheckpointFlags() {
                                     "--account-for-embedding-in-pipeline-split",
                                     "--account-for-loss-in-pipeline-split",
                                     "--pipeline-model-parallel-layout=Ett|tL",
-                                    "--qk-layernorm",
                                     "--num-experts=2",
                                     "--moe-ffn-hidden-size=2",
                                     "--moe-router-topk=2",
@@ -91,6 +90,17 @@ TEST(RunFlags, MakeALayoutWithAllItsAxes) {
   expected.account_for_embedding = expected.account_for_loss = true;
   expected.stage_layers = {2, 1};
   EXPECT_EQ(layout, expected);
+}
+
+TEST(RunFlags, TakeAWindowAsMegatronHasIt) {
+  EXPECT_EQ(Parse({"--window-size", "4095,0"}).model.sliding_window, 4096);
+  EXPECT_EQ(Parse({"--window-size=(7, 0)"}).model.sliding_window, 8);
+  EXPECT_EQ(Parse({"--window-size", "-1,0"}).model.sliding_window, 0);
+  for (const char* other : {"8", "8,8", "8,-1", "-2,0", "x,0", "8,0,0", ""}) {
+    EXPECT_THROW(Parse({std::string("--window-size=") + other}),
+                 CLI::ParseError)
+        << other;
+  }
 }
 
 TEST(RunFlags, RefuseAListOfStagesThatIsNone) {

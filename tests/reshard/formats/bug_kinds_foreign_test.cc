@@ -127,18 +127,20 @@ TEST_F(BugKindsOfFormats, B07RotaryLanesKeepTheirOrderBothWays) {
   EXPECT_TRUE(Snapshot(Path("back")) == Snapshot(Path("hf")));
 }
 
-TEST_F(BugKindsOfFormats, B07AnotherOrderOfLanesIsRefusedByItsName) {
-  Make(LlamaModel(), {});
-  json args = ArgsOf("megatron");
-  EXPECT_EQ(args["rotary_interleaved"], false);
-  args["rotary_interleaved"] = true;
-  EXPECT_THAT(ParseMegatronArgs(args, {}),
-              StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("rotary_interleaved is true")));
-  // A state of ours has no such key.
+TEST_F(BugKindsOfFormats, B07AnotherOrderOfLanesIsTold) {
+  ModelConfig model = LlamaModel();
+  model.rotary_interleaved = true;
+  Make(model, {});
+  const json args = ArgsOf("megatron");
+  EXPECT_EQ(args["rotary_interleaved"], true);
+  ASSERT_OK_AND_ASSIGN(const MegatronArgs read, ParseMegatronArgs(args, {}));
+  EXPECT_TRUE(read.model.rotary_interleaved);
+  // Hugging Face's models have the other one.
+  EXPECT_THAT(Export("run", "hf", HuggingFace()),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("rotary_interleaved")));
   ASSERT_OK(ckpt::RemoveTree(Path("run")));
-  ASSERT_OK(
-      WriteRun(LlamaModel(), {{"model", {{"rotary_interleaved", true}}}}));
+  ASSERT_OK(WriteRun(model, {{"model", {{"rotary_interleaved", "odd"}}}}));
   EXPECT_THAT(
       Export("run", "copy", HuggingFace()),
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("rotary_interleaved")));
