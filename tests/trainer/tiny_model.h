@@ -1,5 +1,6 @@
 // What the tests of the trainer train: tiny models of all kinds on every layout
-// of up to eight ranks, in this process. SPDX-License-Identifier: Apache-2.0
+// of up to eight ranks, in this process.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_TESTS_TRAINER_TINY_MODEL_H_
 #define SHARDSHIFT_TESTS_TRAINER_TINY_MODEL_H_
 
