@@ -35,10 +35,41 @@ void InitializePiece(const reshard::LogicalTensor& tensor,
                    });
 }
 
+reshard::Range Shift(const reshard::Range& range, int64_t by) {
+  return {range.begin + by, range.end + by};
+}
+
+// Puts a buffer behind those that are there.
+void Append(const reshard::LocalBuffer& local, Parameters::State& state) {
+  const int64_t start = state.num_elements;
+  for (size_t i = 0; i < local.parameters.size(); ++i) {
+    state.parameters.push_back(local.parameters[i]);
+    state.ranges.push_back(Shift(local.buffer.parameters[i], start));
+  }
+  for (size_t i = 0; i < local.buffer.buckets.size(); ++i) {
+    state.buckets.push_back(
+        {.range = Shift(local.buffer.buckets[i].range, start),
+         .owned = Shift(local.owned[i], start)});
+  }
+  for (reshard::Piece piece : local.pieces) {
+    piece.offset += start;
+    state.pieces.push_back(std::move(piece));
+  }
+  state.num_elements += local.buffer.num_elements;
+}
+
+Parameters::State Concatenate(const reshard::RankState& rank_state) {
+  Parameters::State state;
+  for (const reshard::LocalBuffer& buffer : rank_state.buffers) {
+    Append(buffer, state);
+  }
+  return state;
+}
+
 }  // namespace
 
-Parameters::Parameters(reshard::LocalBuffer state)
-    : state_(std::move(state)), values_(state_.buffer.num_elements, 0.0F) {}
+Parameters::Parameters(const reshard::RankState& rank_state)
+    : state_(Concatenate(rank_state)), values_(state_.num_elements, 0.0F) {}
 
 std::optional<int64_t> Parameters::Find(absl::string_view name) const {
   for (size_t i = 0; i < state_.parameters.size(); ++i) {

@@ -1,4 +1,6 @@
-// The parameters of one rank in their flat buffer.
+// The parameters of one rank in their flat buffers: one a model chunk, and one
+// for its experts where they are kept apart. In memory the buffers lie one
+// after the other; offsets and ranges count from the start of the first.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_TRAINER_PARAMETERS_H_
 #define SHARDSHIFT_TRAINER_PARAMETERS_H_
@@ -16,22 +18,38 @@ namespace shardshift::trainer {
 
 class Parameters {
  public:
-  // All values are 0, padding included.
-  explicit Parameters(reshard::LocalBuffer state);
+  // What of the data-parallel ranks' gradients is summed in one go, and the
+  // part that this rank owns.
+  struct Bucket {
+    reshard::Range range;
+    reshard::Range owned;
+  };
 
-  const reshard::LocalBuffer& state() const { return state_; }
+  struct State {
+    std::vector<reshard::Parameter> parameters = {};
+    std::vector<reshard::Range> ranges = {};  // of each parameter
+    std::vector<Bucket> buckets = {};         // ascending
+    // Boxes this rank owns the optimizer state of, ascending.
+    std::vector<reshard::Piece> pieces = {};
+    int64_t num_elements = 0;
+  };
+
+  // All values are 0, padding included.
+  explicit Parameters(const reshard::RankState& rank_state);
+
+  const State& state() const { return state_; }
 
   // Position in state().parameters, or nullopt.
   std::optional<int64_t> Find(absl::string_view name) const;
 
   float* data(int64_t index) {
-    return values_.data() + state_.buffer.parameters[index].begin;
+    return values_.data() + state_.ranges[index].begin;
   }
   const float* data(int64_t index) const {
-    return values_.data() + state_.buffer.parameters[index].begin;
+    return values_.data() + state_.ranges[index].begin;
   }
 
-  // The whole buffer.
+  // All buffers.
   std::span<float> values() { return values_; }
 
   // Fills the parameters with a run's initial values: normal with `std`
@@ -41,7 +59,7 @@ class Parameters {
                   uint64_t seed, double std, int64_t num_layers);
 
  private:
-  reshard::LocalBuffer state_;
+  State state_;
   ckpt::PageVector<float> values_;
 };
 

@@ -11,13 +11,6 @@
 namespace shardshift::trainer {
 namespace {
 
-// CheckTrainable lets only layouts pass that have one buffer a rank.
-reshard::LocalBuffer MakeBuffer(const RunConfig& config, Mesh& mesh) {
-  reshard::RankState state =
-      reshard::MakeRankState(config.model, mesh.layout(), mesh.world().rank());
-  return std::move(state.buffers.front());
-}
-
 // With one stage a tied embedding is one parameter with two uses, which are
 // summed apart, as they are where two stages hold it.
 std::optional<TiedGradient> FindTied(const RunConfig& config, const Mesh& mesh,
@@ -27,16 +20,15 @@ std::optional<TiedGradient> FindTied(const RunConfig& config, const Mesh& mesh,
     return std::nullopt;
   }
   const int64_t words = parameters.Find("embedding.word.weight").value();
-  const reshard::FlatBuffer& buffer = parameters.state().buffer;
-  const int64_t begin = buffer.num_elements;
-  return TiedGradient{
-      .parameter = words,
-      .range = {begin, begin + buffer.parameters[words].size()}};
+  const Parameters::State& state = parameters.state();
+  const int64_t begin = state.num_elements;
+  return TiedGradient{.parameter = words,
+                      .range = {begin, begin + state.ranges[words].size()}};
 }
 
 GradientBuffer MakeGradients(const kernels::Kernels& kernels, const Mesh& mesh,
                              const RunConfig& config,
-                             const reshard::LocalBuffer& state,
+                             const Parameters::State& state,
                              const std::optional<TiedGradient>& tied) {
   std::vector<GradientBuffer::Entry> entries;
   for (size_t i = 0; i < state.parameters.size(); ++i) {
@@ -44,12 +36,12 @@ GradientBuffer MakeGradients(const kernels::Kernels& kernels, const Mesh& mesh,
     // from all positions; a position table has no sum over positions.
     const reshard::Parameter& parameter = state.parameters[i];
     entries.push_back(
-        {.range = state.buffer.parameters[i],
+        {.range = state.ranges[i],
          .by_block = parameter.split == reshard::Split::kReplicated &&
                      parameter.shape.size() == 1 &&
                      !HeadNorms::Owns(parameter.name)});
   }
-  int64_t num_elements = state.buffer.num_elements;
+  int64_t num_elements = state.num_elements;
   if (tied.has_value()) {
     entries.push_back({.range = tied->range});
     num_elements = tied->range.end;
@@ -76,7 +68,8 @@ RankModel::RankModel(const kernels::Kernels& kernels, Mesh& mesh,
                      const RunConfig& config)
     : mesh_(mesh),
       config_(config),
-      parameters_(MakeBuffer(config, mesh)),
+      parameters_(reshard::MakeRankState(config.model, mesh.layout(),
+                                         mesh.world().rank())),
       tied_(FindTied(config, mesh, parameters_)),
       gradients_(
           MakeGradients(kernels, mesh, config, parameters_.state(), tied_)),
@@ -128,8 +121,7 @@ absl::StatusOr<StepResult> RankModel::Step(const Batch& batch, double lr,
 }
 
 int64_t RankModel::parameter_bytes() const {
-  return parameters_.state().buffer.num_elements *
-         static_cast<int64_t>(sizeof(float));
+  return parameters_.state().num_elements * static_cast<int64_t>(sizeof(float));
 }
 
 int64_t RankModel::gradient_bytes() const {

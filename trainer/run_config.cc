@@ -198,11 +198,9 @@ absl::Status CheckTrainable(const reshard::ModelConfig& model,
         ", which train cannot run yet; `reshard` and `ckpt` work with such "
         "checkpoints"));
   }
-  const reshard::Layout plain = {
-      .tensor = layout.tensor,
-      .pipeline = layout.pipeline,
-      .data = layout.data,
-      .distributed_optimizer = layout.distributed_optimizer};
+  reshard::Layout plain = layout;
+  plain.expert = 1;
+  plain.expert_tensor = 0;
   if (layout == plain) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
       "train cannot run the layout ", reshard::ToString(layout),

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ckpt/core/status_macros.h"
+#include "reshard/layout/stages.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/trainer/tiny_model.h"
 #include "trainer/layers/transformer_layer.h"
@@ -46,7 +47,11 @@ Elements LayerElements(const ModelConfig& model) {
 Elements StageElements(const ModelConfig& model, const Layout& layout,
                        int64_t stage) {
   const int64_t h = model.hidden_size;
-  const int64_t layers = model.num_layers / layout.pipeline;
+  int64_t layers = 0;
+  for (const reshard::LayerRange& chunk :
+       reshard::LayersOfChunksOn(model, layout, stage)) {
+    layers += chunk.end - chunk.begin;
+  }
   const int64_t vocabulary = model.padded_vocab_size * h;
   const Elements layer = LayerElements(model);
   Elements sum = {layers * layer.split, layers * layer.shared};
@@ -102,12 +107,16 @@ TEST_P(RankShareTest, HoldsOneDataRanksShareOfTheOptimizerState) {
           return absl::OkStatus();
         }
         // Parameters begin at multiples of 64 elements, buckets end at
-        // multiples of DP and of 128; a tied embedding has its own bucket.
+        // multiples of DP and of 128; each chunk has a bucket, a tied embedding
+        // its own.
         const Parameters& parameters = model.parameters();
         const auto count =
             static_cast<int64_t>(parameters.state().parameters.size());
+        const int64_t buckets =
+            1 + std::ssize(reshard::LayersOfChunksOn(config.model, layout,
+                                                     mesh.at().pipeline));
         const int64_t most_padding =
-            63 * count + 2 * (std::lcm(layout.data, int64_t{128}) - 1);
+            63 * count + buckets * (std::lcm(layout.data, int64_t{128}) - 1);
         const int64_t buffer = model.optimizer().shard_size() * layout.data;
         EXPECT_EQ(4 * buffer, model.parameter_bytes());
         EXPECT_GE(buffer, held);
@@ -124,7 +133,7 @@ TEST_P(RankShareTest, OwnsEachElementOnce) {
   const RunConfig config = TinyLlama();
   EXPECT_OK(OnEveryRank(
       config, layout, [&](Mesh& mesh, RankModel& model) -> absl::Status {
-        const reshard::LocalBuffer& state = model.parameters().state();
+        const Parameters::State& state = model.parameters().state();
         std::array<int64_t, 2> counts = {0, 0};  // owned, held
         for (const reshard::Piece& piece : state.pieces) {
           counts[0] += ckpt::NumElements(piece.box);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
@@ -110,14 +111,33 @@ std::vector<TinyFamily> TinyFamilies() {
           {"MultiQuery", TinyMultiQuery()},
           {"ExactGelu", TinyExactGelu()}};
 }
+namespace {
+
+// Ways to hand out four layers to stages other than evenly and at once.
+std::vector<reshard::Layout> UnevenStages() {
+  return {
+      {.pipeline = 2, .layers_per_virtual_stage = 1},
+      {.pipeline = 2, .first_stage_layers = 1},
+      {.pipeline = 3, .first_stage_layers = 1, .last_stage_layers = 1},
+      {.pipeline = 3,
+       .virtual_stages = 2,
+       .account_for_embedding = true,
+       .account_for_loss = true},
+      // Chunks without a layer, the last but for the loss.
+      {.pipeline = 2, .stage_layers = {1, 0, 1, 2, 0, 0}},
+  };
+}
+
+}  // namespace
 
 std::vector<reshard::Layout> TinyLayouts() {
+  constexpr int64_t kMaxRanks = 8;
   std::vector<reshard::Layout> layouts;
   for (const bool distributed : {false, true}) {
     for (const int64_t tensor : {1, 2, 4}) {
       for (const int64_t pipeline : {1, 2, 4}) {
         for (const int64_t data : {1, 2, 4, 8}) {
-          if (tensor * pipeline * data > 8) continue;
+          if (tensor * pipeline * data > kMaxRanks) continue;
           layouts.push_back({.tensor = tensor,
                              .pipeline = pipeline,
                              .data = data,
@@ -126,12 +146,32 @@ std::vector<reshard::Layout> TinyLayouts() {
       }
     }
   }
+  for (reshard::Layout layout : UnevenStages()) {
+    for (const bool distributed : {false, true}) {
+      for (const auto& [tensor, data] : {std::pair(1, 2), {2, 1}, {2, 2}}) {
+        layout.tensor = tensor;
+        layout.data = data;
+        layout.distributed_optimizer = distributed;
+        if (layout.world_size() <= kMaxRanks) layouts.push_back(layout);
+      }
+    }
+  }
   return layouts;
 }
 
 std::string NameOf(const reshard::Layout& layout) {
-  return absl::StrCat("TP", layout.tensor, "PP", layout.pipeline, "DP",
-                      layout.data, layout.distributed_optimizer ? "Dist" : "");
+  std::string name =
+      absl::StrCat("TP", layout.tensor, "PP", layout.pipeline, "DP",
+                   layout.data, layout.distributed_optimizer ? "Dist" : "");
+  const std::vector<reshard::Layout> uneven = UnevenStages();
+  for (size_t i = 0; i < uneven.size(); ++i) {
+    reshard::Layout same = uneven[i];
+    same.tensor = layout.tensor;
+    same.data = layout.data;
+    same.distributed_optimizer = layout.distributed_optimizer;
+    if (same == layout) absl::StrAppend(&name, "Stages", i);
+  }
+  return name;
 }
 
 Batch MockBatch(const RunConfig& config, int64_t first) {

@@ -39,10 +39,11 @@ struct TinyFamily {
 std::vector<TinyFamily> TinyFamilies();  // all of them
 
 // TP {1,2,4} x PP {1,2,4} x DP {1,2,4,8} up to 8 ranks, each with and without
-// the distributed optimizer.
+// the distributed optimizer; then 2 and 3 stages of unequal sizes, and
+// interleaved ones, with a few of TP and DP.
 std::vector<reshard::Layout> TinyLayouts();
 
-// "TP2PP1DP2Dist"
+// "TP2PP1DP2Dist"; of unequal or interleaved stages their number follows.
 std::string NameOf(const reshard::Layout& layout);
 
 // Samples [first, first + B) of the mock data, of which a data-parallel rank

@@ -20,9 +20,9 @@ Optimizer::Optimizer(const kernels::Kernels& kernels, Mesh& mesh,
       config_(config),
       tied_(tied) {
   int64_t size = 0;
-  for (const Range& owned : parameters.state().owned) {
+  for (const Parameters::Bucket& bucket : parameters.state().buckets) {
     shard_offsets_.push_back(size);
-    size += owned.size();
+    size += bucket.owned.size();
   }
   grad_.resize(size, 0.0F);
   exp_avg_.resize(size, 0.0F);
@@ -31,16 +31,17 @@ Optimizer::Optimizer(const kernels::Kernels& kernels, Mesh& mesh,
 }
 
 std::vector<Range> Optimizer::OwnedOf(int64_t index) const {
-  const reshard::LocalBuffer& state = parameters_.state();
+  const Range& whole = parameters_.state().ranges[index];
   std::vector<Range> parts;
-  for (const Range& owned : state.owned) {
-    parts.push_back(reshard::Intersect(owned, state.buffer.parameters[index]));
+  for (const Parameters::Bucket& bucket : parameters_.state().buckets) {
+    if (reshard::Intersect(bucket.range, whole).empty()) continue;
+    parts.push_back(reshard::Intersect(bucket.owned, whole));
   }
   return parts;
 }
 
 void Optimizer::MakeSegments() {
-  const reshard::LocalBuffer& state = parameters_.state();
+  const Parameters::State& state = parameters_.state();
   const bool holds_replicas =
       !mesh_.layout().distributed_optimizer && mesh_.at().data != 0;
   for (size_t i = 0; i < state.parameters.size(); ++i) {
@@ -62,10 +63,10 @@ void Optimizer::MakeSegments() {
 }
 
 int64_t Optimizer::ShardOffset(int64_t buffer_offset) const {
-  const std::vector<Range>& owned = parameters_.state().owned;
+  const std::vector<Parameters::Bucket>& buckets = parameters_.state().buckets;
   size_t i = 0;
-  while (buffer_offset >= owned[i].end) ++i;
-  return shard_offsets_[i] + buffer_offset - owned[i].begin;
+  while (buffer_offset >= buckets[i].owned.end) ++i;
+  return shard_offsets_[i] + buffer_offset - buckets[i].owned.begin;
 }
 
 absl::Status Optimizer::ReduceRange(const GradientBuffer& gradients,
@@ -85,7 +86,7 @@ absl::Status Optimizer::ReduceRange(const GradientBuffer& gradients,
 // A tied embedding's use as output layer is summed over the batch and over the
 // ranks on its own, and then added to its use as input.
 absl::Status Optimizer::AddTiedUses(const GradientBuffer& gradients) {
-  const Range& whole = parameters_.state().buffer.parameters[tied_->parameter];
+  const Range& whole = parameters_.state().ranges[tied_->parameter];
   for (const Range& part : OwnedOf(tied_->parameter)) {
     // Relative to the second sum. An empty part is reduced too: the peers'
     // may not be.
@@ -112,7 +113,7 @@ absl::Status Optimizer::AddTiedUses(const GradientBuffer& gradients) {
 absl::Status Optimizer::ExchangeTiedShards() {
   Communicator& comm = *mesh_.embedding();
   const int peer = 1 - comm.rank();
-  const reshard::LocalBuffer& state = parameters_.state();
+  const Parameters::State& state = parameters_.state();
   for (size_t i = 0; i < state.parameters.size(); ++i) {
     if (!state.parameters[i].shared_embedding) continue;
     for (const Range& part : OwnedOf(static_cast<int64_t>(i))) {
@@ -146,10 +147,10 @@ absl::StatusOr<double> Optimizer::Norm() {
 
 absl::StatusOr<double> Optimizer::ReduceGradients(
     const GradientBuffer& gradients, float scale) {
-  const reshard::LocalBuffer& state = parameters_.state();
-  for (size_t i = 0; i < state.buffer.buckets.size(); ++i) {
-    SS_RETURN_IF_ERROR(ReduceRange(gradients, state.buffer.buckets[i].range,
-                                   state.owned[i],
+  const Parameters::State& state = parameters_.state();
+  for (size_t i = 0; i < state.buckets.size(); ++i) {
+    SS_RETURN_IF_ERROR(ReduceRange(gradients, state.buckets[i].range,
+                                   state.buckets[i].owned,
                                    grad_.data() + shard_offsets_[i]));
   }
   if (tied_.has_value()) SS_RETURN_IF_ERROR(AddTiedUses(gradients));
@@ -187,14 +188,13 @@ absl::Status Optimizer::Update(double lr, int64_t step, double norm) {
 
 absl::Status Optimizer::GatherWeights() {
   if (!mesh_.layout().distributed_optimizer) return absl::OkStatus();
-  const reshard::LocalBuffer& state = parameters_.state();
-  for (size_t i = 0; i < state.buffer.buckets.size(); ++i) {
-    const auto span_of = [&](const Range& range) {
-      return parameters_.values().subspan(range.begin, range.size());
-    };
-    SS_RETURN_IF_ERROR(mesh_.data().AllGather(
-        std::as_bytes(span_of(state.owned[i])),
-        std::as_writable_bytes(span_of(state.buffer.buckets[i].range))));
+  const auto span_of = [this](const Range& range) {
+    return parameters_.values().subspan(range.begin, range.size());
+  };
+  for (const Parameters::Bucket& bucket : parameters_.state().buckets) {
+    SS_RETURN_IF_ERROR(
+        mesh_.data().AllGather(std::as_bytes(span_of(bucket.owned)),
+                               std::as_writable_bytes(span_of(bucket.range))));
   }
   return absl::OkStatus();
 }

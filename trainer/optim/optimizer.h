@@ -1,6 +1,6 @@
 // Data-parallel reduction, gradient norm, clipping and AdamW, with or without
 // the distributed optimizer: with it a rank reduces, norms and updates only its
-// shard of the flat buffer, and weights are gathered afterwards.
+// shard of the flat buffers, and weights are gathered afterwards.
 // Source: distributed-optimizer.md 1; order of sums: invariant-numerics.md 2.2,
 // 2.4, 3 and 4.
 // SPDX-License-Identifier: Apache-2.0
@@ -85,7 +85,8 @@ class Optimizer {
   absl::Status ExchangeTiedShards();
   absl::StatusOr<double> Norm();
 
-  // The owned ranges of parameter `index`, one a bucket, with empty ones.
+  // The owned ranges of parameter `index`, one a bucket that it lies in: empty
+  // where this rank owns another part of the bucket.
   std::vector<reshard::Range> OwnedOf(int64_t index) const;
 
   const kernels::Kernels& kernels_;

@@ -1,32 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/pipeline/stage.h"
 
-#include <utility>
-
+#include "absl/time/clock.h"
 #include "ckpt/core/status_macros.h"
 #include "reshard/layout/stages.h"
-#include "trainer/pipeline/schedule.h"
 
 namespace shardshift::trainer {
-namespace {
-
-// Messages are matched by micro-batch and direction, never by order.
-int64_t ForwardTag(int64_t micro_batch) { return 2 * micro_batch; }
-int64_t BackwardTag(int64_t micro_batch) { return 2 * micro_batch + 1; }
-
-}  // namespace
 
 Stage::Stage(LayerContext& context, std::optional<int64_t> tied_entry)
     : context_(context),
       rope_(MakeRopeTable(context.model, context.seq_length)) {
-  Mesh& mesh = context.mesh;
-  if (mesh.is_first_stage()) embedding_.emplace(context);
-  const reshard::LayerRange range =
-      reshard::LayersOfStage(context.model, mesh.layout(), mesh.at().pipeline);
-  for (int64_t layer = range.begin; layer < range.end; ++layer) {
-    layers_.emplace_back(context, layer, rope_);
+  const Mesh& mesh = context.mesh;
+  const std::vector<reshard::LayerRange> layers = reshard::LayersOfChunksOn(
+      context.model, mesh.layout(), mesh.at().pipeline);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    chunks_.emplace_back(
+        context,
+        ModelChunk::Role{
+            .layers = layers[i],
+            .has_embedding = i == 0 && mesh.is_first_stage(),
+            .has_head = i == layers.size() - 1 && mesh.is_last_stage()},
+        rope_, tied_entry);
   }
-  if (mesh.is_last_stage()) head_.emplace(context, tied_entry);
 }
 
 MicroBatch Stage::Slice(const Batch& batch, int64_t micro_batch) const {
@@ -40,72 +35,79 @@ MicroBatch Stage::Slice(const Batch& batch, int64_t micro_batch) const {
   return slice;
 }
 
-absl::Status Stage::Forward(int64_t micro_batch, InFlight& state,
-                            std::span<double> sample_losses) {
-  Communicator& comm = context_.mesh.pipeline();
-  const int64_t rows = state.batch.num_samples * context_.seq_length;
-  Buffer x(rows * context_.model.hidden_size);
-  if (embedding_.has_value()) {
-    SS_RETURN_IF_ERROR(embedding_->Forward(state.batch, x.data()));
-  } else {
-    SS_RETURN_IF_ERROR(comm.Recv(comm.rank() - 1, ForwardTag(micro_batch),
-                                 std::as_writable_bytes(x.span())));
-  }
-  state.layers.resize(layers_.size());
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    Buffer y;
-    SS_RETURN_IF_ERROR(
-        layers_[i].Forward(std::move(x), rows, y, state.layers[i]));
-    x = std::move(y);
-  }
-  if (!head_.has_value()) {
-    return comm.Send(comm.rank() + 1, ForwardTag(micro_batch),
-                     std::as_bytes(x.span()));
-  }
-  state.head_in = std::move(x);
-  return head_->Forward(
-      state.head_in.data(), state.batch, state.head,
-      sample_losses.subspan(state.batch.first_sample, state.batch.num_samples));
+Buffer Stage::MakeActivation(const MicroBatch& batch) const {
+  return Buffer(batch.num_samples * context_.seq_length *
+                context_.model.hidden_size);
 }
 
-absl::Status Stage::Backward(int64_t micro_batch, InFlight& state) {
+int64_t Stage::Tag(const PipelineStep& step, int64_t receiver) const {
+  const int64_t backward = step.kind == PipelineStep::Kind::kBackward ? 1 : 0;
+  const int64_t chunks = std::ssize(chunks_) * context_.mesh.layout().pipeline;
+  return 2 * (step.micro_batch * chunks + receiver) + backward;
+}
+
+absl::Status Stage::Send(const PipelineStep& step, const Buffer& data) {
   Communicator& comm = context_.mesh.pipeline();
-  const int64_t rows = state.batch.num_samples * context_.seq_length;
-  Buffer dx(rows * context_.model.hidden_size);
-  if (head_.has_value()) {
-    SS_RETURN_IF_ERROR(head_->Backward(state.head_in.data(), state.batch,
-                                       state.head, dx.data()));
-  } else {
-    SS_RETURN_IF_ERROR(comm.Recv(comm.rank() + 1, BackwardTag(micro_batch),
-                                 std::as_writable_bytes(dx.span())));
-  }
-  for (size_t i = layers_.size(); i-- > 0;) {
-    SS_RETURN_IF_ERROR(layers_[i].Backward(state.layers[i], state.batch, dx));
-  }
-  if (!embedding_.has_value()) {
-    return comm.Send(comm.rank() - 1, BackwardTag(micro_batch),
-                     std::as_bytes(dx.span()));
-  }
-  embedding_->Backward(dx.data(), state.batch);
-  return absl::OkStatus();
+  const int64_t mine = step.chunk * comm.size() + comm.rank();
+  const int64_t receiver =
+      step.kind == PipelineStep::Kind::kForward ? mine + 1 : mine - 1;
+  return comm.Send(static_cast<int>(receiver % comm.size()),
+                   Tag(step, receiver), std::as_bytes(data.span()));
+}
+
+absl::Status Stage::Receive(const PipelineStep& step, Buffer& data) {
+  const absl::Time begin = absl::Now();
+  Communicator& comm = context_.mesh.pipeline();
+  const int64_t mine = step.chunk * comm.size() + comm.rank();
+  const int64_t sender =
+      step.kind == PipelineStep::Kind::kForward ? mine - 1 : mine + 1;
+  const absl::Status status =
+      comm.Recv(static_cast<int>(sender % comm.size()), Tag(step, mine),
+                std::as_writable_bytes(data.span()));
+  times_.waiting += absl::Now() - begin;
+  return status;
+}
+
+absl::Status Stage::Forward(const PipelineStep& step, ModelChunk::Cache& cache,
+                            std::span<double> sample_losses) {
+  ModelChunk& chunk = chunks_[step.chunk];
+  Buffer x = MakeActivation(cache.batch);
+  if (!chunk.has_embedding()) SS_RETURN_IF_ERROR(Receive(step, x));
+  SS_RETURN_IF_ERROR(
+      chunk.Forward(x, cache,
+                    sample_losses.subspan(cache.batch.first_sample,
+                                          cache.batch.num_samples)));
+  return chunk.has_head() ? absl::OkStatus() : Send(step, x);
+}
+
+absl::Status Stage::Backward(const PipelineStep& step,
+                             ModelChunk::Cache& cache) {
+  ModelChunk& chunk = chunks_[step.chunk];
+  Buffer dx = MakeActivation(cache.batch);
+  if (!chunk.has_head()) SS_RETURN_IF_ERROR(Receive(step, dx));
+  SS_RETURN_IF_ERROR(chunk.Backward(dx, cache));
+  return chunk.has_embedding() ? absl::OkStatus() : Send(step, dx);
 }
 
 absl::Status Stage::RunBatch(const Batch& batch,
                              std::span<double> sample_losses) {
+  const absl::Time begin = absl::Now();
   const Mesh& mesh = context_.mesh;
-  for (const PipelineStep& step :
-       OneForwardOneBackward(mesh.layout().pipeline, mesh.at().pipeline,
-                             batch.num_micro_batches())) {
-    const int64_t micro_batch = step.micro_batch;
+  const PipelineShape shape = {.stages = mesh.layout().pipeline,
+                               .chunks = std::ssize(chunks_),
+                               .micro_batches = batch.num_micro_batches()};
+  for (const PipelineStep& step : ScheduleOf(shape, mesh.at().pipeline)) {
+    const std::pair<int64_t, int64_t> key = {step.chunk, step.micro_batch};
     if (step.kind == PipelineStep::Kind::kForward) {
-      InFlight& state = in_flight_[micro_batch];
-      state.batch = Slice(batch, micro_batch);
-      SS_RETURN_IF_ERROR(Forward(micro_batch, state, sample_losses));
+      ModelChunk::Cache& cache = in_flight_[key];
+      cache.batch = Slice(batch, step.micro_batch);
+      SS_RETURN_IF_ERROR(Forward(step, cache, sample_losses));
     } else {
-      SS_RETURN_IF_ERROR(Backward(micro_batch, in_flight_.at(micro_batch)));
-      in_flight_.erase(micro_batch);
+      SS_RETURN_IF_ERROR(Backward(step, in_flight_.at(key)));
+      in_flight_.erase(key);
     }
   }
+  times_.whole += absl::Now() - begin;
   return absl::OkStatus();
 }
 

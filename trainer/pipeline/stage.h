@@ -1,4 +1,4 @@
-// The layers of one pipeline stage, and running a batch through them.
+// The model chunks of one pipeline stage, and running a batch through them.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_TRAINER_PIPELINE_STAGE_H_
 #define SHARDSHIFT_TRAINER_PIPELINE_STAGE_H_
@@ -7,14 +7,15 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "trainer/layers/attention.h"
 #include "trainer/layers/context.h"
-#include "trainer/layers/embedding.h"
-#include "trainer/layers/loss_head.h"
-#include "trainer/layers/transformer_layer.h"
+#include "trainer/pipeline/model_chunk.h"
+#include "trainer/pipeline/schedule.h"
+#include "trainer/pipeline/schedule_report.h"
 
 namespace shardshift::trainer {
 
@@ -34,32 +35,37 @@ class Stage {
   // `context` outlives the stage. `tied_entry`: see LossHead.
   Stage(LayerContext& context, std::optional<int64_t> tied_entry);
 
-  // Runs forward and backward of all micro-batches by 1F1B, with activations
-  // and their gradients going to the neighbours. Gradients are left in the
-  // context's buffer. sample_losses: [num_samples] on the last stage, else
-  // untouched.
+  // Runs forward and backward of all micro-batches by 1F1B, interleaved if the
+  // stage has several chunks, with activations and their gradients going to the
+  // neighbours. Gradients are left in the context's buffer. sample_losses:
+  // [num_samples] on the last stage, else untouched.
   absl::Status RunBatch(const Batch& batch, std::span<double> sample_losses);
 
- private:
-  // What a micro-batch leaves behind between its forward and its backward.
-  struct InFlight {
-    MicroBatch batch;
-    std::vector<TransformerLayer::Cache> layers;
-    Buffer head_in;
-    LossHead::Cache head;
-  };
+  // Of all batches so far.
+  const StageTimes& times() const { return times_; }
 
+ private:
   MicroBatch Slice(const Batch& batch, int64_t micro_batch) const;
-  absl::Status Forward(int64_t micro_batch, InFlight& state,
+  // An activation of a micro-batch, or its gradient, between two chunks.
+  Buffer MakeActivation(const MicroBatch& batch) const;
+  absl::Status Forward(const PipelineStep& step, ModelChunk::Cache& cache,
                        std::span<double> sample_losses);
-  absl::Status Backward(int64_t micro_batch, InFlight& state);
+  absl::Status Backward(const PipelineStep& step, ModelChunk::Cache& cache);
+
+  // Messages are matched by micro-batch, receiving chunk of the model and
+  // direction, never by order.
+  int64_t Tag(const PipelineStep& step, int64_t receiver) const;
+
+  // To the next or the previous chunk of the model, and from it.
+  absl::Status Send(const PipelineStep& step, const Buffer& data);
+  absl::Status Receive(const PipelineStep& step, Buffer& data);
 
   LayerContext& context_;
   RopeTable rope_;
-  std::optional<Embedding> embedding_;
-  std::vector<TransformerLayer> layers_;
-  std::optional<LossHead> head_;
-  std::map<int64_t, InFlight> in_flight_;  // by micro-batch
+  std::vector<ModelChunk> chunks_;
+  // By chunk and micro-batch.
+  std::map<std::pair<int64_t, int64_t>, ModelChunk::Cache> in_flight_;
+  StageTimes times_;
 };
 
 }  // namespace shardshift::trainer

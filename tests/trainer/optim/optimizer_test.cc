@@ -97,7 +97,17 @@ const std::vector<reshard::Layout>& SplitLayouts() {
       {.pipeline = 2, .data = 4, .distributed_optimizer = true},
       {.tensor = 2, .pipeline = 2, .data = 2},
       {.tensor = 2, .pipeline = 2, .data = 2, .distributed_optimizer = true},
-      {.tensor = 4, .data = 2, .distributed_optimizer = true}};
+      {.tensor = 4, .data = 2, .distributed_optimizer = true},
+      // Several flat buffers a rank.
+      {.pipeline = 2, .data = 2, .virtual_stages = 2},
+      {.pipeline = 2,
+       .data = 2,
+       .distributed_optimizer = true,
+       .virtual_stages = 2},
+      {.tensor = 2,
+       .pipeline = 3,
+       .distributed_optimizer = true,
+       .stage_layers = {1, 0, 1, 1, 1, 0}}};
   return layouts;
 }
 
