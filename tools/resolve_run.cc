@@ -62,7 +62,7 @@ class Overlay {
                             "; to change it all the same, add "
                             "--override-opt-param-scheduler"));
       }
-      changes_.push_back(difference);
+      Note(difference);
     }
     value = *given;
   }
@@ -70,6 +70,8 @@ class Overlay {
   void Refuse(const std::string& why) {
     status_.Update(absl::InvalidArgumentError(why));
   }
+
+  void Note(std::string change) { changes_.push_back(std::move(change)); }
 
   const absl::Status& status() const { return status_; }
   std::vector<std::string>& changes() { return changes_; }
@@ -166,6 +168,42 @@ void SetModel(const ModelFlags& flags, reshard::ModelConfig& model,
               model.moe_shared_expert_intermediate_size, never);
   overlay.Set("--moe-shared-expert-gate", flags.moe_shared_expert_gate,
               model.moe_shared_expert_gate, never);
+}
+
+bool GivesStages(const LayoutFlags& flags) {
+  return flags.layers_per_virtual_stage.has_value() ||
+         flags.virtual_stages.has_value() ||
+         flags.first_stage_layers.has_value() ||
+         flags.last_stage_layers.has_value() ||
+         flags.account_for_embedding.has_value() ||
+         flags.account_for_loss.has_value() || flags.stage_layers.has_value();
+}
+
+// The flags that hand out layers to stages go together, and with the number of
+// stages: none is left of the checkpoint's where one is given.
+void SetStages(const LayoutFlags& flags, reshard::Layout& layout,
+               Overlay& overlay) {
+  const reshard::Layout before = layout;
+  overlay.Set("--pipeline-model-parallel-size", flags.pipeline, layout.pipeline,
+              Change::kFree);
+  if (layout.pipeline == before.pipeline && !GivesStages(flags)) return;
+  const reshard::Layout even = {
+      .tensor = before.tensor,
+      .pipeline = layout.pipeline,
+      .data = before.data,
+      .distributed_optimizer = before.distributed_optimizer,
+      .expert = before.expert,
+      .expert_tensor = before.expert_tensor};
+  LayoutFlags stages = flags;
+  stages.tensor = stages.data = std::nullopt;
+  stages.distributed_optimizer = std::nullopt;
+  layout = ApplyLayout(stages, even);
+  reshard::Layout same_stages = before;
+  same_stages.pipeline = layout.pipeline;
+  if (layout == same_stages) return;
+  overlay.Note(absl::StrCat(
+      "layers go to stages as in ", reshard::ToString(layout),
+      ", in the checkpoint's run as in ", reshard::ToString(before)));
 }
 
 std::optional<int64_t> InSamples(const std::optional<int64_t>& iterations,
@@ -353,8 +391,7 @@ absl::StatusOr<ResolvedRun> ResolveResumedRun(const RunFlags& flags,
   const Change free = Change::kFree;
   overlay.Set("--tensor-model-parallel-size", layout.tensor, run.layout.tensor,
               free);
-  overlay.Set("--pipeline-model-parallel-size", layout.pipeline,
-              run.layout.pipeline, free);
+  SetStages(layout, run.layout, overlay);
   overlay.Set("--data-parallel-size", layout.data, run.layout.data, free);
   overlay.Set("--use-distributed-optimizer", layout.distributed_optimizer,
               run.layout.distributed_optimizer, free);

@@ -274,9 +274,8 @@ void AddLayoutFlags(CLI::App& app, LayoutFlags& flags, FlagScope scope) {
   group.Switch("--use-distributed-optimizer,!--no-use-distributed-optimizer",
                flags.distributed_optimizer,
                "cut the optimizer state over the data-parallel ranks");
-  if (scope == FlagScope::kTrain) return;
-  AddExpertFlags(app, flags);
   AddStageFlags(app, flags);
+  if (scope == FlagScope::kCheckpoints) AddExpertFlags(app, flags);
 }
 
 void AddSequenceParallelFlag(CLI::App& app, bool& flag) {

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -19,6 +16,7 @@
 #include "kernels/isa.h"
 #include "tools/cli.h"
 #include "tools/load_flag.h"
+#include "tools/output_checks.h"
 #include "tools/resolve_run.h"
 #include "tools/run_flags.h"
 #include "trainer/comm/thread_communicator.h"
@@ -42,6 +40,7 @@ struct TrainFlags {
   std::optional<int64_t> keep_every;
   int64_t log_interval = 100;
   std::optional<std::string> log_jsonl;
+  bool schedule_report = false;
 };
 
 void AddCheckpointFlags(CLI::App& app, TrainFlags& flags) {
@@ -118,6 +117,10 @@ void AddTrainFlags(CLI::App& app, TrainFlags& flags) {
                  "file to append one JSON object an iteration to")
       ->type_name("FILE")
       ->group("Log");
+  app.add_flag("--schedule-report", flags.schedule_report,
+               "print the pipeline schedule and its bubble, in theory and as "
+               "measured")
+      ->group("Log");
 }
 
 void Print(const std::string& line) { std::cerr << line << std::endl; }
@@ -175,39 +178,6 @@ absl::StatusOr<trainer::DataOrder> ResolveDataOrder(
                      ": checkpoint state: data.order is missing"));
   }
   return trainer::ParseDataOrder(order->get<std::string>());
-}
-
-absl::Status CheckWritable(const char* flag, const std::string& path,
-                           const std::filesystem::path& existing) {
-  if (access(existing.c_str(), W_OK) == 0) return absl::OkStatus();
-  return absl::ErrnoToStatus(
-      errno,
-      absl::StrCat(flag, " ", path, ": cannot write ", existing.string()));
-}
-
-// Finds out before the first iteration, not after the last, that a path cannot
-// be written. Writes nothing.
-absl::Status CheckOutputs(const TrainFlags& flags) {
-  std::error_code ignored;
-  if (flags.save.has_value()) {
-    std::filesystem::path above =
-        std::filesystem::absolute(*flags.save, ignored);
-    while (!std::filesystem::exists(above, ignored)) {
-      above = above.parent_path();
-    }
-    if (!std::filesystem::is_directory(above, ignored)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--save ", *flags.save, ": ", above.string(),
-                       " is no directory; name another"));
-    }
-    SS_RETURN_IF_ERROR(CheckWritable("--save", *flags.save, above));
-  }
-  if (!flags.log_jsonl.has_value()) return absl::OkStatus();
-  const std::filesystem::path log =
-      std::filesystem::absolute(*flags.log_jsonl, ignored);
-  return CheckWritable(
-      "--log-jsonl", *flags.log_jsonl,
-      std::filesystem::exists(log, ignored) ? log : log.parent_path());
 }
 
 std::optional<ckpt::Retention> RetentionOf(
@@ -297,6 +267,11 @@ absl::StatusOr<int> RunTraining(const TrainFlags& flags) {
                                 .log_interval = flags.log_interval,
                                 .log_jsonl = flags.log_jsonl,
                                 .print = Print};
+  if (flags.schedule_report) {
+    options.report_schedule = [](const std::string& text) {
+      std::cout << text << std::endl;
+    };
+  }
   SS_ASSIGN_OR_RETURN(options.data_order, ResolveDataOrder(flags, loaded));
   SS_ASSIGN_OR_RETURN(options.data, OpenData(flags, run.config));
   if (loaded.has_value()) {
@@ -310,7 +285,7 @@ absl::StatusOr<int> RunTraining(const TrainFlags& flags) {
                               run.config.seed)));
     options.start = loaded->checkpoint.run.progress;
   }
-  SS_RETURN_IF_ERROR(CheckOutputs(flags));
+  SS_RETURN_IF_ERROR(CheckOutputs(flags.save, flags.log_jsonl));
   if (flags.save.has_value()) {
     SS_ASSIGN_OR_RETURN(options.replace_steps,
                         MayReplaceSteps(*flags.save, loaded));

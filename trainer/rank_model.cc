@@ -107,7 +107,9 @@ absl::StatusOr<float> RankModel::MeanLoss(
 absl::StatusOr<StepResult> RankModel::Step(const Batch& batch, double lr,
                                            int64_t step) {
   std::vector<double> sample_losses(batch.num_samples);
-  SS_RETURN_IF_ERROR(stage_.RunBatch(batch, sample_losses));
+  SS_RETURN_IF_ERROR(stage_.RunBatch(batch, sample_losses, [this] {
+    return optimizer_.ReduceComplete(gradients_);
+  }));
   const auto tokens =
       static_cast<double>(config_.global_batch_size * config_.seq_length);
   StepResult result;

@@ -41,6 +41,9 @@ class RankModel {
   Optimizer& optimizer() { return optimizer_; }
   LayerContext& context() { return context_; }
 
+  // How its stage spent the steps so far.
+  const StageTimes& stage_times() const { return stage_.times(); }
+
   // What the rank keeps for the whole run.
   int64_t parameter_bytes() const;
   int64_t gradient_bytes() const;

@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -14,16 +15,27 @@
 #include "kernels/kernels.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/layout/parameters.h"
+#include "reshard/layout/stages.h"
 #include "trainer/async_save.h"
 #include "trainer/background_prune.h"
 #include "trainer/checkpointing.h"
 #include "trainer/data/data_identity.h"
 #include "trainer/mesh.h"
+#include "trainer/pipeline/schedule_report.h"
 #include "trainer/rank_model.h"
 #include "trainer/run_log.h"
 
 namespace shardshift::trainer {
 namespace {
+
+PipelineShape ShapeOf(const TrainOptions& options) {
+  const reshard::Layout& layout = options.layout;
+  return {.stages = layout.pipeline,
+          .chunks = std::ssize(
+              reshard::LayersOfChunksOn(options.config.model, layout, 0)),
+          .micro_batches = options.config.global_batch_size /
+                           (layout.data * options.micro_batch_size)};
+}
 
 class Trainer {
  public:
@@ -53,6 +65,7 @@ class Trainer {
                                      config_.model.num_layers);
     }
     SS_RETURN_IF_ERROR(PrepareSaves());
+    ReportSchedule();
     while (progress_.step < options_.train_iters) {
       SS_RETURN_IF_ERROR(Iterate());
       SS_RETURN_IF_ERROR(LookAfterSave());
@@ -60,7 +73,7 @@ class Trainer {
     }
     SS_RETURN_IF_ERROR(WaitForSave());
     if (prune_.has_value()) prune_->Finish();
-    return absl::OkStatus();
+    return ReportStageTimes();
   }
 
  private:
@@ -84,6 +97,29 @@ class Trainer {
           "bytes, optimizer state %d bytes",
           rank, at.tensor, at.pipeline, at.data, all[rank][0], all[rank][1],
           all[rank][2]));
+    }
+    return absl::OkStatus();
+  }
+
+  void ReportSchedule() const {
+    if (options_.report_schedule == nullptr || mesh_.world().rank() != 0) {
+      return;
+    }
+    options_.report_schedule(ScheduleText(ShapeOf(options_)));
+  }
+
+  // Of the pipeline of rank 0.
+  absl::Status ReportStageTimes() {
+    if (options_.report_schedule == nullptr) return absl::OkStatus();
+    const StageTimes mine = model_.stage_times();
+    static_assert(std::is_trivially_copyable_v<StageTimes>);
+    std::vector<StageTimes> all(mesh_.pipeline().size());
+    SS_RETURN_IF_ERROR(
+        mesh_.pipeline().AllGather(std::as_bytes(std::span(&mine, 1)),
+                                   std::as_writable_bytes(std::span(all))));
+    if (mesh_.world().rank() == 0) {
+      options_.report_schedule(MeasuredText(
+          ShapeOf(options_), all, progress_.step - options_.start.step));
     }
     return absl::OkStatus();
   }

@@ -53,6 +53,9 @@ struct TrainOptions {
   std::optional<std::string> log_jsonl = std::nullopt;
   // Gets whole lines for a person, on rank 0.
   std::function<void(const std::string&)> print = {};
+  // If set, gets on rank 0 before the first iteration the table of the pipeline
+  // schedule, and after the last how long stages waited for each other.
+  std::function<void(const std::string&)> report_schedule = {};
 };
 
 // The part of one rank. Collective over `world`.

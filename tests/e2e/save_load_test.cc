@@ -31,6 +31,32 @@ TEST(SaveLoad, GoesOnOnAnotherLayoutWithTheSameBits) {
   }
 }
 
+TEST(SaveLoad, GoesOnInterleavedAndBackWithTheSameBits) {
+  const reshard::Layout even = {
+      .pipeline = 2, .data = 2, .distributed_optimizer = true};
+  reshard::Layout interleaved = even;
+  interleaved.virtual_stages = 2;
+  const reshard::Layout uneven = {
+      .tensor = 2, .pipeline = 3, .first_stage_layers = 2};
+  for (const RunConfig& config : {TinyGpt(), TinyLlama()}) {
+    const ScratchDir scratch;
+    const std::string run = scratch.Path("run");
+    ASSERT_OK_AND_ASSIGN(std::vector<std::string> expected,
+                         TrainAndLog(MockRun(config, {}, 4)));
+    ASSERT_OK(TrainAndSave(config, even, 1, run));
+    std::vector<std::string> log = {expected[0]};
+    int64_t step = 1;
+    for (const reshard::Layout& layout : {interleaved, uneven, even}) {
+      ASSERT_OK_AND_ASSIGN(
+          const std::vector<std::string> lines,
+          Resume(config, layout, run, step, step + 1, /*save=*/true));
+      log.insert(log.end(), lines.begin(), lines.end());
+      ++step;
+    }
+    EXPECT_EQ(log, expected);
+  }
+}
+
 TEST(SaveLoad, ReshardMakesTheBytesOfTheTrainersSave) {
   const RunConfig config = TinyGpt();
   const ScratchDir scratch;

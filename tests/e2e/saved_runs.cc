@@ -41,8 +41,10 @@ absl::Status TrainAndSave(const RunConfig& config,
 absl::StatusOr<std::vector<std::string>> Resume(const RunConfig& config,
                                                 const reshard::Layout& layout,
                                                 const std::string& run_dir,
-                                                int64_t step, int64_t end) {
+                                                int64_t step, int64_t end,
+                                                bool save) {
   TrainOptions run = MockRun(config, layout, end);
+  if (save) run.save_run_dir = run_dir;
   SS_ASSIGN_OR_RETURN(run.checkpoint,
                       ckpt::Reader::Open(run_dir + "/" + ckpt::StepName(step)));
   run.start = {.step = step,

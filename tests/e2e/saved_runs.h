@@ -34,11 +34,13 @@ absl::Status TrainAndSave(const RunConfig& config,
                           const reshard::Layout& layout, int64_t iterations,
                           const std::string& run_dir);
 
-// Goes on from step `step` of `run_dir` to iteration `end`; gives the log.
+// Goes on from step `step` of `run_dir` to iteration `end`; gives the log. With
+// `save` it saves there at the end.
 absl::StatusOr<std::vector<std::string>> Resume(const RunConfig& config,
                                                 const reshard::Layout& layout,
                                                 const std::string& run_dir,
-                                                int64_t step, int64_t end);
+                                                int64_t step, int64_t end,
+                                                bool save = false);
 
 // The one step of `source` for `layout`, at `destination`, with proof.
 absl::Status Reshard(const std::string& source, const std::string& destination,

@@ -100,7 +100,20 @@ class WrongUseTest(unittest.TestCase):
                      says=["--global-batch-size 16", "--micro-batch-size 3"])
         self.new_run("--data-granularity", 4, "--dp", 8,
                      says=["--data-parallel-size 8", "--data-granularity"])
+        self.new_run("--decoder-first-pipeline-num-layers", 1,
+                     says=["--decoder-first-pipeline-num-layers",
+                           "--pipeline-model-parallel-size of 2 or more"])
+        self.new_run("--pp", 2, "--num-layers-per-virtual-pipeline-stage", 3,
+                     says="--num-layers-per-virtual-pipeline-stage 3")
+        self.new_run("--pp", 2, "--num-virtual-stages-per-pipeline-rank", 3,
+                     says="3 virtual stages")
+        self.new_run("--num-virtual-stages-per-pipeline-rank", 2,
+                     says="--pipeline-model-parallel-size of 2 or more")
+        self.new_run("--pp", 2, "--pipeline-model-parallel-layout", "Ett|tL",
+                     says="--num-layers 4")
         self.resumed("--pp", 3, says="--pipeline-model-parallel-size 3")
+        self.resumed("--pp", 2, "--decoder-last-pipeline-num-layers", 5,
+                     says="--decoder-last-pipeline-num-layers is 5")
         self.resumed("--tp", 16, says="--tensor-model-parallel-size 16")
         self.refused("reshard", self.run_dir, self.path("new"), "--tp", 16,
                      says="--tensor-model-parallel-size 16")

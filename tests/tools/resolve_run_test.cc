@@ -300,8 +300,43 @@ TEST(ResolveResumedRun, RefusesWhatTheTrainerCannotRun) {
   checkpoint.run.config.model.num_experts = 4;
   refused(checkpoint, "--num-experts 4");
   checkpoint = Checkpoint();
+  checkpoint.layout->expert = 2;
+  refused(checkpoint, "TP2 PP2 DP2 EP2 yet; `reshard` the checkpoint to TP2");
+}
+
+TEST(ResolveResumedRun, KeepsTheStagesOfTheCheckpoint) {
+  CheckpointRun checkpoint = Checkpoint();
   checkpoint.layout->virtual_stages = 2;
-  refused(checkpoint, "TP2 PP2 DP2 VPP2 yet; `reshard` the checkpoint to TP2");
+  RunFlags flags;
+  flags.layout.pipeline = checkpoint.layout->pipeline;
+  flags.layout.data = 1;
+  ASSERT_OK_AND_ASSIGN(const ResolvedRun run,
+                       ResolveResumedRun(flags, checkpoint));
+  EXPECT_EQ(run.layout.virtual_stages, 2);
+  EXPECT_THAT(run.changes,
+              ::testing::ElementsAre(HasSubstr("--data-parallel-size is 1")));
+}
+
+TEST(ResolveResumedRun, TakesTheStageFlagsTogether) {
+  CheckpointRun checkpoint = Checkpoint();
+  checkpoint.layout->virtual_stages = 2;
+  RunFlags flags;
+  flags.layout.first_stage_layers = 1;
+  ASSERT_OK_AND_ASSIGN(const ResolvedRun uneven,
+                       ResolveResumedRun(flags, checkpoint));
+  EXPECT_EQ(uneven.layout.virtual_stages, 0);
+  EXPECT_EQ(uneven.layout.first_stage_layers, 1);
+  EXPECT_EQ(uneven.layout.data, checkpoint.layout->data);
+  EXPECT_THAT(uneven.changes,
+              ::testing::ElementsAre(
+                  "layers go to stages as in TP2 PP2 DP2 first-stage-layers=1, "
+                  "in the checkpoint's run as in TP2 PP2 DP2 VPP2"));
+  flags = {};
+  flags.layout.pipeline = 1;
+  ASSERT_OK_AND_ASSIGN(const ResolvedRun one_stage,
+                       ResolveResumedRun(flags, checkpoint));
+  EXPECT_EQ(one_stage.layout,
+            (reshard::Layout{.tensor = 2, .pipeline = 1, .data = 2}));
 }
 
 }  // namespace

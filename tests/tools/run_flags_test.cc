@@ -51,6 +51,18 @@ TEST(RunFlags, HaveTheShortNamesOfTheLayout) {
   EXPECT_EQ(flags.layout.data, 4);
 }
 
+const std::vector<std::string>& StageFlags() {
+  static const auto& flags =
+      *new std::vector<std::string>{"--num-layers-per-virtual-pipeline-stage=2",
+                                    "--num-virtual-stages-per-pipeline-rank=2",
+                                    "--decoder-first-pipeline-num-layers=2",
+                                    "--decoder-last-pipeline-num-layers=2",
+                                    "--account-for-embedding-in-pipeline-split",
+                                    "--account-for-loss-in-pipeline-split",
+                                    "--pipeline-model-parallel-layout=Ett|tL"};
+  return flags;
+}
+
 // The flags of checkpoints that `train` cannot run.
 const std::vector<std::string>& CheckpointFlags() {
   static const auto& flags =
@@ -58,13 +70,6 @@ const std::vector<std::string>& CheckpointFlags() {
                                     "--expert-model-parallel-size=2",
                                     "--etp=2",
                                     "--expert-tensor-parallel-size=2",
-                                    "--num-layers-per-virtual-pipeline-stage=2",
-                                    "--num-virtual-stages-per-pipeline-rank=2",
-                                    "--decoder-first-pipeline-num-layers=2",
-                                    "--decoder-last-pipeline-num-layers=2",
-                                    "--account-for-embedding-in-pipeline-split",
-                                    "--account-for-loss-in-pipeline-split",
-                                    "--pipeline-model-parallel-layout=Ett|tL",
                                     "--num-experts=2",
                                     "--moe-ffn-hidden-size=2",
                                     "--moe-router-topk=2",
@@ -81,10 +86,12 @@ TEST(RunFlags, AreUnknownToTrainWhereItCannotRunThem) {
 }
 
 TEST(RunFlags, MakeALayoutWithAllItsAxes) {
-  const RunFlags flags = Parse(CheckpointFlags(), FlagScope::kCheckpoints);
-  const reshard::Layout layout =
-      ApplyLayout(flags.layout, {.tensor = 4, .expert = 3});
-  reshard::Layout expected = {.tensor = 4, .expert = 2, .expert_tensor = 2};
+  const RunFlags experts = Parse(CheckpointFlags(), FlagScope::kCheckpoints);
+  EXPECT_EQ(ApplyLayout(experts.layout, {.tensor = 4, .expert = 3}),
+            (reshard::Layout{.tensor = 4, .expert = 2, .expert_tensor = 2}));
+  const RunFlags stages = Parse(StageFlags());
+  const reshard::Layout layout = ApplyLayout(stages.layout, {.tensor = 4});
+  reshard::Layout expected = {.tensor = 4};
   expected.layers_per_virtual_stage = expected.virtual_stages = 2;
   expected.first_stage_layers = expected.last_stage_layers = 2;
   expected.account_for_embedding = expected.account_for_loss = true;

@@ -13,7 +13,8 @@ GradientBuffer::GradientBuffer(const kernels::Kernels& kernels,
     : kernels_(kernels),
       entries_(std::move(entries)),
       tree_(std::move(tree)),
-      blocks_(blocks) {
+      blocks_(blocks),
+      num_visited_(entries_.size(), 0) {
   slots_.resize(tree_.num_slots(), std::vector<float>(num_elements, 0.0F));
   int64_t block_size = 0;
   for (const Entry& entry : entries_) {
@@ -22,6 +23,8 @@ GradientBuffer::GradientBuffer(const kernels::Kernels& kernels,
   }
   block_sums_.resize(block_size);
 }
+
+void GradientBuffer::BeginBatch() { std::ranges::fill(num_visited_, 0); }
 
 GradientBuffer::Target GradientBuffer::Open(int64_t entry, int64_t sample) {
   assert(!entries_[entry].by_block);
@@ -45,6 +48,7 @@ float* GradientBuffer::GroupSum(int64_t entry, int64_t sample) {
 }
 
 void GradientBuffer::Close(int64_t entry, int64_t sample) {
+  ++num_visited_[entry];
   const SampleTree::Visit& visit = tree_.At(sample);
   if (!visit.closes_group) return;
   const reshard::Range& range = entries_[entry].range;
@@ -72,6 +76,16 @@ std::vector<TreeBuffer> GradientBuffer::Nodes(
                      .data = slots_[slot].data() + range.begin});
   }
   return nodes;
+}
+
+bool GradientBuffer::IsComplete(const reshard::Range& range) const {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (num_visited_[i] < tree_.num_samples() &&
+        !reshard::Intersect(entries_[i].range, range).empty()) {
+      return false;
+    }
+  }
+  return true;
 }
 
 int64_t GradientBuffer::bytes() const {

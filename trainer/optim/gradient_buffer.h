@@ -37,6 +37,9 @@ class GradientBuffer {
   GradientBuffer(const kernels::Kernels& kernels, std::vector<Entry> entries,
                  int64_t num_elements, SampleTree tree, int64_t blocks);
 
+  // Before the first visit of a batch.
+  void BeginBatch();
+
   // For entries not by_block. `sample` counts from the rank's first of the
   // batch.
   Target Open(int64_t entry, int64_t sample);
@@ -56,6 +59,9 @@ class GradientBuffer {
   // every sample. Valid until the next Open.
   std::vector<TreeBuffer> Nodes(const reshard::Range& range) const;
 
+  // Whether every entry within `range` has been visited for every sample.
+  bool IsComplete(const reshard::Range& range) const;
+
   const SampleTree& tree() const { return tree_; }
   int64_t blocks() const { return blocks_; }
   int64_t bytes() const;
@@ -72,6 +78,7 @@ class GradientBuffer {
   std::vector<std::vector<float>> slots_;
   std::vector<int64_t> block_offsets_;  // by entry, into block_sums_
   std::vector<float> block_sums_;
+  std::vector<int64_t> num_visited_;  // samples of the batch, by entry
 };
 
 }  // namespace shardshift::trainer

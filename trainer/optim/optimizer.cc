@@ -24,6 +24,7 @@ Optimizer::Optimizer(const kernels::Kernels& kernels, Mesh& mesh,
     shard_offsets_.push_back(size);
     size += bucket.owned.size();
   }
+  is_reduced_.resize(shard_offsets_.size());
   grad_.resize(size, 0.0F);
   exp_avg_.resize(size, 0.0F);
   exp_avg_sq_.resize(size, 0.0F);
@@ -145,14 +146,30 @@ absl::StatusOr<double> Optimizer::Norm() {
   return std::sqrt(kernels::ExactSumOfSquares::FromWords(words).ToDouble());
 }
 
+absl::Status Optimizer::ReduceBucket(const GradientBuffer& gradients,
+                                     size_t index) {
+  if (is_reduced_[index]) return absl::OkStatus();
+  is_reduced_[index] = true;
+  const Parameters::Bucket& bucket = parameters_.state().buckets[index];
+  return ReduceRange(gradients, bucket.range, bucket.owned,
+                     grad_.data() + shard_offsets_[index]);
+}
+
+absl::Status Optimizer::ReduceComplete(const GradientBuffer& gradients) {
+  const std::vector<Parameters::Bucket>& buckets = parameters_.state().buckets;
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    if (!gradients.IsComplete(buckets[i].range)) continue;
+    SS_RETURN_IF_ERROR(ReduceBucket(gradients, i));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<double> Optimizer::ReduceGradients(
     const GradientBuffer& gradients, float scale) {
-  const Parameters::State& state = parameters_.state();
-  for (size_t i = 0; i < state.buckets.size(); ++i) {
-    SS_RETURN_IF_ERROR(ReduceRange(gradients, state.buckets[i].range,
-                                   state.buckets[i].owned,
-                                   grad_.data() + shard_offsets_[i]));
+  for (size_t i = 0; i < is_reduced_.size(); ++i) {
+    SS_RETURN_IF_ERROR(ReduceBucket(gradients, i));
   }
+  is_reduced_.assign(is_reduced_.size(), false);
   if (tied_.has_value()) SS_RETURN_IF_ERROR(AddTiedUses(gradients));
   if (mesh_.embedding() != nullptr) SS_RETURN_IF_ERROR(ExchangeTiedShards());
   kernels_.scale({.x = grad_.data(), .count = shard_size(), .factor = scale});

@@ -45,7 +45,12 @@ class Optimizer {
   Optimizer(const kernels::Kernels& kernels, Mesh& mesh, Parameters& parameters,
             const OptimizerConfig& config, std::optional<TiedGradient> tied);
 
-  // Sums the gradients of the batch over the data-parallel ranks, adds up the
+  // Sums over the data-parallel ranks the buckets whose gradients are complete,
+  // while those of other chunks and stages are not. Collective over the
+  // data-parallel ranks, which have the same order of work.
+  absl::Status ReduceComplete(const GradientBuffer& gradients);
+
+  // Sums the rest of the gradients over the data-parallel ranks, adds up the
   // two uses of a tied embedding, multiplies by `scale`, and gives the norm
   // over the whole model. Collective over the world.
   absl::StatusOr<double> ReduceGradients(const GradientBuffer& gradients,
@@ -81,6 +86,7 @@ class Optimizer {
   absl::Status ReduceRange(const GradientBuffer& gradients,
                            const reshard::Range& range,
                            const reshard::Range& owned, float* out);
+  absl::Status ReduceBucket(const GradientBuffer& gradients, size_t index);
   absl::Status AddTiedUses(const GradientBuffer& gradients);
   absl::Status ExchangeTiedShards();
   absl::StatusOr<double> Norm();
@@ -96,6 +102,7 @@ class Optimizer {
   std::optional<TiedGradient> tied_;
   std::vector<Segment> segments_;
   std::vector<int64_t> shard_offsets_;  // of each owned range
+  std::vector<bool> is_reduced_;        // each bucket of this batch
   std::vector<float> grad_;
   ckpt::PageVector<float> exp_avg_;
   ckpt::PageVector<float> exp_avg_sq_;

@@ -90,12 +90,14 @@ absl::Status Stage::Backward(const PipelineStep& step,
 }
 
 absl::Status Stage::RunBatch(const Batch& batch,
-                             std::span<double> sample_losses) {
+                             std::span<double> sample_losses,
+                             absl::FunctionRef<absl::Status()> chunk_done) {
   const absl::Time begin = absl::Now();
   const Mesh& mesh = context_.mesh;
   const PipelineShape shape = {.stages = mesh.layout().pipeline,
                                .chunks = std::ssize(chunks_),
                                .micro_batches = batch.num_micro_batches()};
+  context_.gradients.BeginBatch();
   for (const PipelineStep& step : ScheduleOf(shape, mesh.at().pipeline)) {
     const std::pair<int64_t, int64_t> key = {step.chunk, step.micro_batch};
     if (step.kind == PipelineStep::Kind::kForward) {
@@ -105,6 +107,9 @@ absl::Status Stage::RunBatch(const Batch& batch,
     } else {
       SS_RETURN_IF_ERROR(Backward(step, in_flight_.at(key)));
       in_flight_.erase(key);
+      if (step.micro_batch == shape.micro_batches - 1) {
+        SS_RETURN_IF_ERROR(chunk_done());
+      }
     }
   }
   times_.whole += absl::Now() - begin;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "trainer/layers/attention.h"
 #include "trainer/layers/context.h"
@@ -38,8 +39,11 @@ class Stage {
   // Runs forward and backward of all micro-batches by 1F1B, interleaved if the
   // stage has several chunks, with activations and their gradients going to the
   // neighbours. Gradients are left in the context's buffer. sample_losses:
-  // [num_samples] on the last stage, else untouched.
-  absl::Status RunBatch(const Batch& batch, std::span<double> sample_losses);
+  // [num_samples] on the last stage, else untouched. `chunk_done` is called
+  // when the gradients of a chunk are complete and its last message has gone
+  // out, so that it keeps no other stage waiting.
+  absl::Status RunBatch(const Batch& batch, std::span<double> sample_losses,
+                        absl::FunctionRef<absl::Status()> chunk_done);
 
   // Of all batches so far.
   const StageTimes& times() const { return times_; }

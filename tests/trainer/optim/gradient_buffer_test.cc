@@ -154,5 +154,26 @@ TEST(GradientBuffer, CountsItsSlotsAndBlocks) {
   EXPECT_EQ(MakeBuffer(0, 4).bytes(), 3 * slot + blocks);
 }
 
+TEST(GradientBuffer, IsCompleteOnceEachEntryHasSeenEverySample) {
+  GradientBuffer buffer = MakeBuffer(0, kGroups);
+  const reshard::Range all = {0, 2 * kSize};
+  const reshard::Range plain = {0, kSize};
+  for (int batch = 0; batch < 2; ++batch) {
+    buffer.BeginBatch();
+    EXPECT_FALSE(buffer.IsComplete(plain));
+    for (int64_t sample = 0; sample < kSamples - 1; ++sample) {
+      Visit(buffer, 0, sample);
+    }
+    buffer.Open(kPlain, kSamples - 1);
+    EXPECT_FALSE(buffer.IsComplete(plain));
+    buffer.Close(kPlain, kSamples - 1);
+    EXPECT_TRUE(buffer.IsComplete(plain));
+    EXPECT_FALSE(buffer.IsComplete(all));
+    buffer.OpenBlocks(kByBlock, kSamples - 1);
+    buffer.Close(kByBlock, kSamples - 1);
+    EXPECT_TRUE(buffer.IsComplete(all));
+  }
+}
+
 }  // namespace
 }  // namespace shardshift::trainer

@@ -4,10 +4,16 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <string>
+#include <vector>
+
+#include "tests/testutil/status_matchers.h"
+#include "tests/trainer/tiny_model.h"
 
 namespace shardshift::trainer {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 std::string TableOf(const PipelineShape& shape, int64_t width) {
@@ -58,6 +64,25 @@ TEST(ScheduleText, GivesTheBubbleBesideTheFormula) {
                         "(P-1)/(M+P-1) is 0.2727"));
   EXPECT_THAT(ScheduleText({.stages = 2, .chunks = 2, .micro_batches = 4}),
               HasSubstr("(P-1)/(V*M+P-1) is 0.1111"));
+}
+
+TEST(ScheduleReport, OfARunIsTheScheduleAndThenWhatWasMeasured) {
+  TrainOptions run =
+      MockRun(TinyGpt(), {.pipeline = 2, .data = 2, .virtual_stages = 2}, 2);
+  std::vector<std::string> texts;
+  run.report_schedule = [&texts](const std::string& text) {
+    texts.push_back(text);
+  };
+  ASSERT_OK(TrainAndLog(run).status());
+  ASSERT_EQ(texts.size(), 2);
+  EXPECT_THAT(texts[0],
+              HasSubstr("2 stages (P) x 2 chunks (V), 8 micro-batches "
+                        "(M), interleaved 1F1B"));
+  EXPECT_THAT(texts[1],
+              ContainsRegex("stage 1: waited 0\\.[0-9]* s for other "
+                            "stages in [0-9.]* s\n"
+                            "bubble measured over 2 iterations: 0\\.[0-9]*; "
+                            "\\(P-1\\)/\\(V\\*M\\+P-1\\) is 0.0588"));
 }
 
 }  // namespace
