@@ -29,14 +29,11 @@ absl::StatusOr<LoadedCheckpoint> ReadRun(
   }
   loaded.checkpoint.run = *std::move(run);
   loaded.checkpoint.layout = state.layout;
-  const auto micro_batch = state.record.find("micro_batch_size");
-  if (micro_batch == state.record.end()) return loaded;
-  if (!micro_batch->is_number_integer()) {
-    return absl::DataLossError(absl::StrCat(
-        found.step_dir,
-        ": checkpoint record: micro_batch_size is no whole number"));
-  }
-  loaded.checkpoint.micro_batch_size = micro_batch->get<int64_t>();
+  const absl::StatusOr<trainer::StoredRecord> record =
+      trainer::RecordFromJson(state.record);
+  if (!record.ok()) return Annotate(record.status(), found.step_dir);
+  loaded.checkpoint.micro_batch_size = record->micro_batch_size;
+  loaded.checkpoint.activations = record->activations;
   return loaded;
 }
 

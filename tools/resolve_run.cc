@@ -3,13 +3,14 @@
 
 #include <algorithm>
 #include <optional>
-#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "reshard/layout/numerics.h"
+#include "tools/overlay.h"
+#include "tools/resolve_activations.h"
 
 namespace shardshift {
 namespace {
@@ -17,72 +18,6 @@ namespace {
 using reshard::Normalization;
 using reshard::PositionEmbedding;
 using trainer::LrDecayStyle;
-
-enum class Change {
-  kFree,      // may differ from the checkpoint; said
-  kSchedule,  // needs --override-opt-param-scheduler
-  kNever,
-};
-
-template <typename T>
-std::string Text(const T& value) {
-  if constexpr (std::is_same_v<T, bool>) {
-    return value ? "on" : "off";
-  } else if constexpr (std::is_same_v<T, Normalization>) {
-    return value == Normalization::kRmsNorm ? "RMSNorm" : "LayerNorm";
-  } else if constexpr (std::is_same_v<T, PositionEmbedding>) {
-    return value == PositionEmbedding::kRope ? "rope" : "learned_absolute";
-  } else if constexpr (std::is_same_v<T, LrDecayStyle>) {
-    return std::string(trainer::LrDecayStyleName(value));
-  } else {
-    return absl::StrCat(value);
-  }
-}
-
-// Puts the given flags over values that come from a checkpoint or a default.
-class Overlay {
- public:
-  // `origin` is what the values below are of; null if they are defaults.
-  Overlay(const char* origin, const char* advice, bool override_schedule)
-      : origin_(origin),
-        advice_(advice),
-        override_schedule_(override_schedule) {}
-
-  template <typename T>
-  void Set(const char* flag, const std::optional<T>& given, T& value,
-           Change change) {
-    if (!given.has_value() || *given == value) return;
-    if (origin_ != nullptr) {
-      const std::string difference = absl::StrCat(
-          flag, " is ", Text(*given), ", ", origin_, " has ", Text(value));
-      if (change == Change::kNever) {
-        Refuse(absl::StrCat(difference, advice_));
-      } else if (change == Change::kSchedule && !override_schedule_) {
-        Refuse(absl::StrCat(difference,
-                            "; to change it all the same, add "
-                            "--override-opt-param-scheduler"));
-      }
-      Note(difference);
-    }
-    value = *given;
-  }
-
-  void Refuse(const std::string& why) {
-    status_.Update(absl::InvalidArgumentError(why));
-  }
-
-  void Note(std::string change) { changes_.push_back(std::move(change)); }
-
-  const absl::Status& status() const { return status_; }
-  std::vector<std::string>& changes() { return changes_; }
-
- private:
-  const char* origin_;
-  const char* advice_;
-  bool override_schedule_;
-  absl::Status status_;
-  std::vector<std::string> changes_;
-};
 
 std::optional<Normalization> GivenNormalization(const ModelFlags& flags) {
   if (!flags.normalization.has_value()) return std::nullopt;
@@ -220,6 +155,10 @@ absl::Status SetTraining(const RunFlags& flags, trainer::RunConfig& config,
   overlay.Set("--seed", flags.seed, config.seed, Change::kNever);
   overlay.Set("--init-method-std", flags.init_method_std,
               config.init_method_std, Change::kNever);
+  overlay.Set("--attention-dropout", flags.attention_dropout,
+              config.attention_dropout, schedule);
+  overlay.Set("--hidden-dropout", flags.hidden_dropout, config.hidden_dropout,
+              schedule);
   overlay.Set("--global-batch-size", flags.global_batch_size,
               config.global_batch_size, schedule);
   overlay.Set("--adam-beta1", flags.adam_beta1, config.optimizer.beta1,
@@ -345,7 +284,9 @@ absl::StatusOr<ResolvedRun> ResolveNewRun(
   run.micro_batch_size = *flags.micro_batch_size;
   config.global_batch_size = run.micro_batch_size * run.layout.data;
   Overlay overlay(nullptr, "", /*override_schedule=*/false);
+  SetActivations(flags.activations, run.activations, overlay);
   SS_RETURN_IF_ERROR(SetTraining(flags, config, overlay));
+  SS_RETURN_IF_ERROR(overlay.status());
   if (config.schedule.decay_samples == 0) {
     SS_RETURN_IF_ERROR(Require("--train-iters", flags.train_iters.has_value()));
     config.schedule.decay_samples =
@@ -383,6 +324,7 @@ absl::StatusOr<ResolvedRun> ResolveResumedRun(const RunFlags& flags,
   run.layout = checkpoint.layout.value_or(ApplyLayout(flags.layout, {}));
   run.micro_batch_size =
       checkpoint.micro_batch_size.value_or(flags.micro_batch_size.value_or(0));
+  run.activations = checkpoint.activations;
   Overlay overlay("the checkpoint's run",
                   "; a run keeps it: drop the flag, or start a new run "
                   "without --load",
@@ -403,6 +345,7 @@ absl::StatusOr<ResolvedRun> ResolveResumedRun(const RunFlags& flags,
     SS_RETURN_IF_ERROR(
         CheckSameModel(known, {config.model, "the checkpoint's run"}));
   }
+  SetActivations(flags.activations, run.activations, overlay);
   SetModel(flags.model, config.model, overlay);
   SS_RETURN_IF_ERROR(SetTraining(flags, config, overlay));
   if (flags.model.make_vocab_size_divisible_by.has_value()) {

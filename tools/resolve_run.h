@@ -12,6 +12,7 @@
 #include "reshard/layout/layout.h"
 #include "tools/known_model.h"
 #include "tools/run_flags.h"
+#include "trainer/activation_options.h"
 #include "trainer/run_config.h"
 
 namespace shardshift {
@@ -20,6 +21,7 @@ struct ResolvedRun {
   trainer::RunConfig config;
   reshard::Layout layout;
   int64_t micro_batch_size = 0;
+  trainer::ActivationOptions activations;
   // What the command line changes against the checkpoint, a line each.
   std::vector<std::string> changes;
 };
@@ -30,6 +32,7 @@ struct CheckpointRun {
   trainer::StoredRun run;
   std::optional<reshard::Layout> layout;
   std::optional<int64_t> micro_batch_size;
+  trainer::ActivationOptions activations;
 };
 
 // A new run: flags, then defaults. `weights` is the model whose weights it

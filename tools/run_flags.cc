@@ -196,6 +196,25 @@ void AddOptimizerFlags(CLI::App& app, RunFlags& flags) {
       ->group("Optimizer and schedule");
 }
 
+void AddActivationFlags(CLI::App& app, ActivationFlags& flags) {
+  FlagGroup group(app, "Layout");
+  group.Switch("--sequence-parallel,!--no-sequence-parallel",
+               flags.sequence_parallel,
+               "tensor-parallel ranks share out the positions, too, between "
+               "attention and feed-forward blocks; nothing on one such rank");
+  FlagGroup run(app, "Run");
+  run.Choice("--recompute-granularity", flags.recompute_granularity,
+             {"none", "selective", "full"},
+             "what is computed again for the backward pass, to save memory: "
+             "none (default), selective (attention probabilities), full "
+             "(layers)");
+  run.Choice("--recompute-method", flags.recompute_method, {"uniform", "block"},
+             "full recomputation of all layers of a stage in groups (uniform), "
+             "or of its first ones (block)");
+  run.Int("--recompute-num-layers", flags.recompute_num_layers, 1,
+          "layers of such a group, or how many first ones");
+}
+
 void AddExpertFlags(CLI::App& app, LayoutFlags& flags) {
   FlagGroup group(app, "Layout");
   group.Int("--expert-model-parallel-size,--ep", flags.expert, 1,
@@ -297,6 +316,7 @@ void AddCodecFlag(CLI::App& app, ckpt::Codec& codec) {
 
 void AddRunFlags(CLI::App& app, RunFlags& flags, FlagScope scope) {
   AddLayoutFlags(app, flags.layout, scope);
+  if (scope == FlagScope::kTrain) AddActivationFlags(app, flags.activations);
   AddModelFlags(app, flags.model);
   AddAttentionFlags(app, flags.model);
   if (scope == FlagScope::kCheckpoints) AddMixtureFlags(app, flags.model);
@@ -311,6 +331,11 @@ void AddRunFlags(CLI::App& app, RunFlags& flags, FlagScope scope) {
   group.Int("--seed", flags.seed, 0, "of weights and data order (1234)");
   group.Number("--init-method-std", flags.init_method_std, 0, 1e6,
                "standard deviation of initial weights (0.02)");
+  group.Number("--attention-dropout", flags.attention_dropout, 0, 0.999,
+               "share of attention probabilities to drop (0)");
+  group.Number("--hidden-dropout", flags.hidden_dropout, 0, 0.999,
+               "share to drop of what embedding, attention and feed-forward "
+               "blocks put out (0)");
   group.Int("--tensor-granularity", flags.tensor_granularity, 1,
             "leaves of every sum that tensor parallelism can split; a "
             "constant of the run (8, or the largest that fits)");

@@ -73,8 +73,17 @@ struct ModelFlags {
   std::optional<bool> moe_shared_expert_gate;
 };
 
+// How ranks keep activations; `train` alone has these.
+struct ActivationFlags {
+  std::optional<bool> sequence_parallel;
+  std::optional<std::string> recompute_granularity;
+  std::optional<std::string> recompute_method;
+  std::optional<int64_t> recompute_num_layers;
+};
+
 struct RunFlags {
   LayoutFlags layout;
+  ActivationFlags activations;
   ModelFlags model;
   std::optional<int64_t> seq_length;
   std::optional<int64_t> micro_batch_size;
@@ -82,6 +91,8 @@ struct RunFlags {
   std::optional<int64_t> train_iters;
   std::optional<int64_t> seed;
   std::optional<double> init_method_std;
+  std::optional<double> attention_dropout;
+  std::optional<double> hidden_dropout;
   std::optional<double> lr;
   std::optional<double> min_lr;
   std::optional<double> lr_warmup_init;

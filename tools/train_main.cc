@@ -259,6 +259,7 @@ absl::StatusOr<int> RunTraining(const TrainFlags& flags) {
   trainer::TrainOptions options{.config = run.config,
                                 .layout = run.layout,
                                 .micro_batch_size = run.micro_batch_size,
+                                .activations = run.activations,
                                 .train_iters = *flags.run.train_iters,
                                 .isa = kernels::DetectIsa(),
                                 .save_run_dir = flags.save,

@@ -1,5 +1,6 @@
-// Uninitialised floats: activations and scratch. std::vector would fill them
-// with zeros first.
+// Uninitialised floats: activations, their gradients and scratch. std::vector
+// would fill them with zeros first. Buffers are counted, so that a rank knows
+// how much of them it has at once.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_TRAINER_BUFFER_H_
 #define SHARDSHIFT_TRAINER_BUFFER_H_
@@ -10,13 +11,20 @@
 
 namespace shardshift::trainer {
 
+// Bytes of the Buffers that the calling thread made and has not given back:
+// now, and at most since the last ResetThreadBufferPeak. Buffers stay on the
+// thread that made them.
+struct BufferUse {
+  int64_t live_bytes = 0;
+  int64_t peak_bytes = 0;
+};
+BufferUse ThreadBufferUse();
+void ResetThreadBufferPeak();
+
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(int64_t size)
-      : data_(
-            std::make_unique_for_overwrite<float[]>(static_cast<size_t>(size))),
-        size_(size) {}
+  explicit Buffer(int64_t size);
 
   float* data() { return data_.get(); }
   const float* data() const { return data_.get(); }
@@ -27,7 +35,12 @@ class Buffer {
   }
 
  private:
-  std::unique_ptr<float[]> data_;
+  struct Release {
+    int64_t size;
+    void operator()(const float* data) const;
+  };
+
+  std::unique_ptr<float[], Release> data_;
   int64_t size_ = 0;
 };
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/rank_model.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "ckpt/core/status_macros.h"
 #include "reshard/layout/rank_state.h"
+#include "trainer/buffer.h"
 #include "trainer/layers/head_norms.h"
 
 namespace shardshift::trainer {
@@ -29,11 +31,12 @@ std::optional<TiedGradient> FindTied(const RunConfig& config, const Mesh& mesh,
 GradientBuffer MakeGradients(const kernels::Kernels& kernels, const Mesh& mesh,
                              const RunConfig& config,
                              const Parameters::State& state,
-                             const std::optional<TiedGradient>& tied) {
+                             const std::optional<TiedGradient>& tied,
+                             const SequenceShards& shards) {
   std::vector<GradientBuffer::Entry> entries;
   for (size_t i = 0; i < state.parameters.size(); ++i) {
-    // Every rank computes the vectors it shares with its tensor-parallel peers
-    // from all positions; a position table has no sum over positions.
+    // Vectors that tensor-parallel ranks share are sums over the positions a
+    // rank has; a position table has no sum over positions.
     const reshard::Parameter& parameter = state.parameters[i];
     entries.push_back(
         {.range = state.ranges[i],
@@ -49,10 +52,11 @@ GradientBuffer MakeGradients(const kernels::Kernels& kernels, const Mesh& mesh,
   const int64_t groups = config.numerics.data_granularity;
   const int64_t per_rank = groups / mesh.layout().data;
   const int64_t first = mesh.at().data * per_rank;
-  return GradientBuffer(kernels, std::move(entries), num_elements,
-                        SampleTree(groups, config.global_batch_size / groups,
-                                   first, first + per_rank),
-                        config.numerics.tensor_granularity);
+  return GradientBuffer(
+      kernels, std::move(entries), num_elements,
+      SampleTree(groups, config.global_batch_size / groups, first,
+                 first + per_rank),
+      {.count = shards.blocks(), .are_shared_out = shards.is_cut()});
 }
 
 // The entry of the second sum follows those of the parameters.
@@ -65,19 +69,29 @@ std::optional<int64_t> TiedEntry(const std::optional<TiedGradient>& tied,
 }  // namespace
 
 RankModel::RankModel(const kernels::Kernels& kernels, Mesh& mesh,
-                     const RunConfig& config)
+                     const RunConfig& config,
+                     const ActivationOptions& activations)
     : mesh_(mesh),
       config_(config),
       parameters_(reshard::MakeRankState(config.model, mesh.layout(),
                                          mesh.world().rank())),
       tied_(FindTied(config, mesh, parameters_)),
-      gradients_(
-          MakeGradients(kernels, mesh, config, parameters_.state(), tied_)),
+      shards_(mesh.tensor(), activations.sequence_parallel,
+              {.seq_length = config.seq_length,
+               .hidden = config.model.hidden_size,
+               .tensor_granularity = config.numerics.tensor_granularity}),
+      gradients_(MakeGradients(kernels, mesh, config, parameters_.state(),
+                               tied_, shards_)),
       context_{.kernels = kernels,
                .model = config.model,
                .mesh = mesh,
                .parameters = parameters_,
                .gradients = gradients_,
+               .shards = shards_,
+               .activations = activations,
+               .dropout = {.seed = static_cast<uint64_t>(config.seed),
+                           .attention = config.attention_dropout,
+                           .hidden = config.hidden_dropout},
                .seq_length = config.seq_length,
                .tensor_granularity = config.numerics.tensor_granularity},
       stage_(context_, TiedEntry(tied_, parameters_)),
@@ -107,9 +121,15 @@ absl::StatusOr<float> RankModel::MeanLoss(
 absl::StatusOr<StepResult> RankModel::Step(const Batch& batch, double lr,
                                            int64_t step) {
   std::vector<double> sample_losses(batch.num_samples);
-  SS_RETURN_IF_ERROR(stage_.RunBatch(batch, sample_losses, [this] {
-    return optimizer_.ReduceComplete(gradients_);
-  }));
+  ResetThreadBufferPeak();
+  const int64_t before = ThreadBufferUse().live_bytes;
+  SS_RETURN_IF_ERROR(
+      stage_.RunBatch(batch, sample_losses, [this]() -> absl::Status {
+        SS_RETURN_IF_ERROR(gradients_.SumBlocks(mesh_.tensor()));
+        return optimizer_.ReduceComplete(gradients_);
+      }));
+  activation_bytes_ =
+      std::max(activation_bytes_, ThreadBufferUse().peak_bytes - before);
   const auto tokens =
       static_cast<double>(config_.global_batch_size * config_.seq_length);
   StepResult result;

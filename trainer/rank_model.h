@@ -9,7 +9,10 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/kernels.h"
+#include "trainer/activation_options.h"
 #include "trainer/layers/context.h"
+#include "trainer/layers/sequence_shards.h"
+#include "trainer/memory_formula.h"
 #include "trainer/mesh.h"
 #include "trainer/optim/gradient_buffer.h"
 #include "trainer/optim/optimizer.h"
@@ -29,7 +32,7 @@ class RankModel {
   // Weights are 0 until parameters().Initialize or a load. `mesh` and `config`
   // outlive the model.
   RankModel(const kernels::Kernels& kernels, Mesh& mesh,
-            const RunConfig& config);
+            const RunConfig& config, const ActivationOptions& activations);
   RankModel(const RankModel&) = delete;
   RankModel& operator=(const RankModel&) = delete;
 
@@ -49,6 +52,15 @@ class RankModel {
   int64_t gradient_bytes() const;
   int64_t optimizer_bytes() const;
 
+  // That, and the most that activations, their gradients and scratch took in
+  // any step so far.
+  RankMemory memory() const {
+    return {.parameter_bytes = parameter_bytes(),
+            .gradient_bytes = gradient_bytes(),
+            .optimizer_bytes = optimizer_bytes(),
+            .activation_bytes = activation_bytes_};
+  }
+
  private:
   absl::StatusOr<float> MeanLoss(std::span<const double> sample_losses);
 
@@ -56,10 +68,12 @@ class RankModel {
   const RunConfig& config_;
   Parameters parameters_;
   std::optional<TiedGradient> tied_;
+  SequenceShards shards_;
   GradientBuffer gradients_;
   LayerContext context_;
   Stage stage_;
   Optimizer optimizer_;
+  int64_t activation_bytes_ = 0;
 };
 
 }  // namespace shardshift::trainer

@@ -38,6 +38,11 @@ class Fields {
                      field == nullptr ? " is missing" : " is no number")));
   }
 
+  template <typename T>
+  void ReadIfThere(const char* key, T& value) {
+    if (object_ != nullptr && object_->contains(key)) Read(key, value);
+  }
+
   absl::StatusOr<std::string> Text(const char* key) const {
     if (object_ != nullptr && object_->contains(key) &&
         (*object_)[key].is_string()) {
@@ -80,6 +85,12 @@ absl::StatusOr<LrSchedule> ScheduleFromState(const json& state) {
 
 constexpr char kOptimizerName[] = "adamw";
 
+constexpr char kMicroBatchSize[] = "micro_batch_size";
+
+// Keys of the state that are not there without dropout.
+constexpr char kAttentionDropout[] = "attention_dropout";
+constexpr char kHiddenDropout[] = "hidden_dropout";
+
 json ToJson(const OptimizerConfig& optimizer) {
   return {{"adam_beta1", optimizer.beta1},
           {"adam_beta2", optimizer.beta2},
@@ -103,6 +114,14 @@ absl::StatusOr<OptimizerConfig> OptimizerFromState(const json& state) {
   return absl::UnimplementedError(
       absl::StrCat("checkpoint state: optimizer.name is \"", name,
                    "\", this version has only ", kOptimizerName));
+}
+
+absl::Status CheckDropout(const char* flag, double probability) {
+  // So that what is kept can be scaled by a float.
+  constexpr double kMost = 0.999;
+  if (probability >= 0 && probability <= kMost) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, " is ", probability, ", expected 0 to ", kMost));
 }
 
 // Products of two such numbers do not overflow.
@@ -138,7 +157,7 @@ absl::Status Validate(const OptimizerConfig& optimizer) {
 
 json ToState(const StoredRun& run) {
   const RunConfig& config = run.config;
-  return {
+  json state = {
       {"model", reshard::ToJson(config.model)},
       {"training",
        {{"seq_length", config.seq_length},
@@ -156,6 +175,12 @@ json ToState(const StoredRun& run) {
         {"skipped_iterations", 0},
         {"loss_scale", 1.0}}},
   };
+  const auto add = [&state](const char* key, double probability) {
+    if (probability != 0) state["training"][key] = probability;
+  };
+  add(kAttentionDropout, config.attention_dropout);
+  add(kHiddenDropout, config.hidden_dropout);
+  return state;
 }
 
 absl::StatusOr<StoredRun> RunFromState(const json& state) {
@@ -168,6 +193,8 @@ absl::StatusOr<StoredRun> RunFromState(const json& state) {
   training.Read("global_batch_size", config.global_batch_size);
   training.Read("seed", config.seed);
   training.Read("init_method_std", config.init_method_std);
+  training.ReadIfThere(kAttentionDropout, config.attention_dropout);
+  training.ReadIfThere(kHiddenDropout, config.hidden_dropout);
   SS_RETURN_IF_ERROR(training.status());
   SS_ASSIGN_OR_RETURN(config.optimizer, OptimizerFromState(state));
   SS_ASSIGN_OR_RETURN(config.schedule, ScheduleFromState(state));
@@ -184,10 +211,26 @@ absl::StatusOr<StoredRun> RunFromState(const json& state) {
   return run;
 }
 
-json ToRecord(const reshard::Layout& layout, int64_t micro_batch_size) {
-  return {{"layout", reshard::ToJson(layout)},
-          {"micro_batch_size", micro_batch_size},
-          {"precision", "fp32"}};
+json ToRecord(const reshard::Layout& layout, int64_t micro_batch_size,
+              const ActivationOptions& activations) {
+  json record = {{"layout", reshard::ToJson(layout)},
+                 {kMicroBatchSize, micro_batch_size},
+                 {"precision", "fp32"}};
+  AddToRecord(activations, record);
+  return record;
+}
+
+absl::StatusOr<StoredRecord> RecordFromJson(const json& record) {
+  StoredRecord stored;
+  SS_ASSIGN_OR_RETURN(stored.activations, ActivationsFromRecord(record));
+  const auto it = record.find(kMicroBatchSize);
+  if (it == record.end()) return stored;
+  if (!it->is_number_integer()) {
+    return absl::DataLossError(absl::StrCat(
+        "checkpoint record: ", kMicroBatchSize, " is no whole number"));
+  }
+  stored.micro_batch_size = it->get<int64_t>();
+  return stored;
 }
 
 absl::Status CheckTrainable(const reshard::ModelConfig& model,
@@ -234,6 +277,9 @@ absl::Status Validate(const RunConfig& config, const reshard::Layout& layout,
                                        config.seq_length,
                                        config.global_batch_size));
   SS_RETURN_IF_ERROR(reshard::CheckLayoutFits(config.numerics, layout));
+  SS_RETURN_IF_ERROR(
+      CheckDropout("--attention-dropout", config.attention_dropout));
+  SS_RETURN_IF_ERROR(CheckDropout("--hidden-dropout", config.hidden_dropout));
   SS_RETURN_IF_ERROR(Validate(config.optimizer));
   return Validate(config.schedule);
 }

@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "reshard/layout/layout.h"
 #include "reshard/layout/model_config.h"
 #include "reshard/layout/numerics.h"
+#include "trainer/activation_options.h"
 #include "trainer/lr_schedule.h"
 #include "trainer/optim/optimizer.h"
 
@@ -23,6 +25,10 @@ struct RunConfig {
   int64_t global_batch_size = 0;
   int64_t seed = 1234;
   double init_method_std = 0.02;
+  // Shares of elements dropped: of attention probabilities; of the outputs of
+  // embedding, attention and feed-forward blocks.
+  double attention_dropout = 0;
+  double hidden_dropout = 0;
   OptimizerConfig optimizer;
   LrSchedule schedule;
   reshard::NumericsConstants numerics;
@@ -46,8 +52,17 @@ nlohmann::json ToState(const StoredRun& run);
 absl::StatusOr<StoredRun> RunFromState(const nlohmann::json& state);
 
 // What a checkpoint's record holds.
-nlohmann::json ToRecord(const reshard::Layout& layout,
-                        int64_t micro_batch_size);
+nlohmann::json ToRecord(const reshard::Layout& layout, int64_t micro_batch_size,
+                        const ActivationOptions& activations = {});
+
+// What a record tells of them; it may be of any format.
+struct StoredRecord {
+  std::optional<int64_t> micro_batch_size;
+  ActivationOptions activations;
+};
+
+// Errors: DataLoss naming the key that is mistyped or out of range.
+absl::StatusOr<StoredRecord> RecordFromJson(const nlohmann::json& record);
 
 // Refuses a model that the trainer cannot compute, or a layout it cannot run,
 // though checkpoints of them exist.

@@ -3,7 +3,6 @@
 
 #include <bit>
 #include <cerrno>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -20,18 +19,19 @@ std::string Bits(float value) {
 }  // namespace
 
 std::string ToJsonLine(const IterationRecord& record) {
-  return nlohmann::ordered_json{{"iteration", record.iteration},
-                                {"consumed_samples", record.consumed_samples},
-                                {"lm_loss", record.loss},
-                                {"lm_loss_bits", Bits(record.loss)},
-                                {"grad_norm", record.grad_norm},
-                                {"grad_norm_bits", Bits(record.grad_norm)},
-                                {"learning_rate", record.learning_rate},
-                                {"loss_scale", 1.0},
-                                {"skipped", 0},
-                                {"elapsed_ms", record.elapsed_ms},
-                                {"tokens_per_s", record.tokens_per_s}}
-      .dump();
+  nlohmann::ordered_json line = {{"iteration", record.iteration},
+                                 {"consumed_samples", record.consumed_samples},
+                                 {"lm_loss", record.loss},
+                                 {"lm_loss_bits", Bits(record.loss)},
+                                 {"grad_norm", record.grad_norm},
+                                 {"grad_norm_bits", Bits(record.grad_norm)},
+                                 {"learning_rate", record.learning_rate},
+                                 {"loss_scale", 1.0},
+                                 {"skipped", 0},
+                                 {"elapsed_ms", record.elapsed_ms},
+                                 {"tokens_per_s", record.tokens_per_s}};
+  if (!record.memory.is_null()) line["memory"] = record.memory;
+  return line.dump();
 }
 
 RunLog::RunLog(std::FILE* file, std::string path, int64_t log_interval,

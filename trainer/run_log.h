@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -24,6 +25,7 @@ struct IterationRecord {
   double learning_rate = 0;
   double elapsed_ms = 0;
   double tokens_per_s = 0;
+  nlohmann::ordered_json memory = nullptr;  // of all ranks, where it is told
 };
 
 // The JSON object of one iteration, with the bits of loss and norm in

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/train.h"
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +20,8 @@
 #include "trainer/background_prune.h"
 #include "trainer/checkpointing.h"
 #include "trainer/data/data_identity.h"
+#include "trainer/memory_formula.h"
+#include "trainer/memory_report.h"
 #include "trainer/mesh.h"
 #include "trainer/pipeline/schedule_report.h"
 #include "trainer/rank_model.h"
@@ -44,7 +46,8 @@ class Trainer {
         options_(options),
         config_(options.config),
         log_(log),
-        model_(kernels::KernelsFor(options.isa), mesh, options.config),
+        model_(kernels::KernelsFor(options.isa), mesh, options.config,
+               options.activations),
         order_(options.data_order, options.config.seed,
                options.data->num_samples()),
         progress_(options.start) {}
@@ -81,24 +84,32 @@ class Trainer {
     if (mesh_.world().rank() == 0) log_.Print(line);
   }
 
+  absl::StatusOr<std::vector<MemoryFigures>> Memory() const {
+    return GatherMemory(mesh_.world(),
+                        {.measured = model_.memory(),
+                         .formula = MemoryByFormula(
+                             config_, options_.layout, options_.activations,
+                             options_.micro_batch_size, mesh_.at())});
+  }
+
   absl::Status ReportMemory() {
-    const std::array<int64_t, 3> mine = {model_.parameter_bytes(),
-                                         model_.gradient_bytes(),
-                                         model_.optimizer_bytes()};
-    std::vector<std::array<int64_t, 3>> all(mesh_.world().size());
-    SS_RETURN_IF_ERROR(
-        mesh_.world().AllGather(std::as_bytes(std::span(mine)),
-                                std::as_writable_bytes(std::span(all))));
-    for (size_t rank = 0; rank < all.size(); ++rank) {
-      const reshard::RankCoordinates at =
-          reshard::CoordinatesOf(options_.layout, static_cast<int64_t>(rank));
-      Print(absl::StrFormat(
-          "rank %d (tp %d, pp %d, dp %d): parameters %d bytes, gradients %d "
-          "bytes, optimizer state %d bytes",
-          rank, at.tensor, at.pipeline, at.data, all[rank][0], all[rank][1],
-          all[rank][2]));
+    SS_ASSIGN_OR_RETURN(const std::vector<MemoryFigures> ranks, Memory());
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      Print(
+          StartLine(options_.layout, static_cast<int64_t>(rank), ranks[rank]));
     }
     return absl::OkStatus();
+  }
+
+  // After the first iteration, which shows whether the run fits, and the last.
+  absl::StatusOr<nlohmann::ordered_json> MemoryOfIteration() {
+    if (progress_.step != options_.start.step + 1 &&
+        progress_.step != options_.train_iters) {
+      return nullptr;
+    }
+    SS_ASSIGN_OR_RETURN(const std::vector<MemoryFigures> ranks, Memory());
+    Print(PeakLine(ranks));
+    return ToJson(ranks);
   }
 
   void ReportSchedule() const {
@@ -129,9 +140,10 @@ class Trainer {
     const int64_t seq = config_.seq_length;
     Batch batch{.num_samples = config_.global_batch_size / options_.layout.data,
                 .micro_batch_size = options_.micro_batch_size};
-    if (!mesh_.is_first_stage() && !mesh_.is_last_stage()) return batch;
     const int64_t first =
         progress_.consumed_samples + mesh_.at().data * batch.num_samples;
+    batch.number_in_run = first;
+    if (!mesh_.is_first_stage() && !mesh_.is_last_stage()) return batch;
     std::vector<int32_t> sample(seq + 1);
     for (int64_t i = 0; i < batch.num_samples; ++i) {
       SS_RETURN_IF_ERROR(
@@ -152,6 +164,7 @@ class Trainer {
                         model_.Step(*batch, lr, progress_.step + 1));
     ++progress_.step;
     progress_.consumed_samples += config_.global_batch_size;
+    SS_ASSIGN_OR_RETURN(nlohmann::ordered_json memory, MemoryOfIteration());
     if (mesh_.world().rank() != 0) return absl::OkStatus();
     const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
     const auto tokens =
@@ -162,7 +175,8 @@ class Trainer {
                      .grad_norm = result.grad_norm,
                      .learning_rate = lr,
                      .elapsed_ms = 1e3 * seconds,
-                     .tokens_per_s = tokens / seconds});
+                     .tokens_per_s = tokens / seconds,
+                     .memory = std::move(memory)});
   }
 
   bool IsSaveDue() const {
@@ -195,11 +209,12 @@ class Trainer {
                         .progress = progress_,
                         .data = DataIdentity(
                             *options_.data, options_.data_order, config_.seed)};
-    return {.run_dir = *options_.save_run_dir,
-            .id = {progress_.step, reshard::StateText(ToState(run))},
-            .record = reshard::StateText(
-                ToRecord(options_.layout, options_.micro_batch_size)),
-            .replace_existing = options_.replace_steps};
+    return {
+        .run_dir = *options_.save_run_dir,
+        .id = {progress_.step, reshard::StateText(ToState(run))},
+        .record = reshard::StateText(ToRecord(
+            options_.layout, options_.micro_batch_size, options_.activations)),
+        .replace_existing = options_.replace_steps};
   }
 
   absl::Status Save() {

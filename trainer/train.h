@@ -14,6 +14,7 @@
 #include "ckpt/retention.h"
 #include "kernels/isa.h"
 #include "reshard/layout/layout.h"
+#include "trainer/activation_options.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/data/sample_order.h"
 #include "trainer/data/token_source.h"
@@ -26,6 +27,7 @@ struct TrainOptions {
   RunProgress start = {};  // zeros for a new run
   reshard::Layout layout = {};
   int64_t micro_batch_size = 1;
+  ActivationOptions activations = {};
   int64_t train_iters = 0;
   kernels::Isa isa = kernels::Isa::kScalar;
 

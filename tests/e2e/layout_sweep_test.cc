@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/trainer/tiny_model.h"
 
@@ -36,10 +37,15 @@ TEST_P(LayoutSweep, HasTheSameLossesAndNormsOnAllLayouts) {
         0) {
       continue;
     }
-    TrainOptions run = MockRun(family.config, layout, iterations);
-    run.micro_batch_size = micro_batch_size;
-    ASSERT_OK_AND_ASSIGN(const Log log, TrainAndLog(run));
-    EXPECT_EQ(log, expected) << NameOf(layout);
+    for (const bool sequence_parallel : {false, true}) {
+      if (sequence_parallel && layout.tensor == 1) continue;
+      TrainOptions run = MockRun(family.config, layout, iterations);
+      run.micro_batch_size = micro_batch_size;
+      run.activations.sequence_parallel = sequence_parallel;
+      ASSERT_OK_AND_ASSIGN(const Log log, TrainAndLog(run));
+      EXPECT_EQ(log, expected)
+          << NameOf(layout) << " sequence parallel " << sequence_parallel;
+    }
   }
 }
 
@@ -50,6 +56,56 @@ INSTANTIATE_TEST_SUITE_P(Families, LayoutSweep,
                            return std::get<0>(test.param).name + "MicroBatch" +
                                   std::to_string(std::get<1>(test.param));
                          });
+
+struct Kept {
+  std::string name;
+  ActivationOptions options;
+};
+
+std::vector<Kept> WaysOfRecomputing() {
+  std::vector<Kept> ways;
+  for (const bool sequence_parallel : {false, true}) {
+    const std::string shards = sequence_parallel ? "Sharded" : "Whole";
+    const auto add = [&](const std::string& name, const Recompute& recompute) {
+      ways.push_back(
+          {name + shards,
+           {.sequence_parallel = sequence_parallel, .recompute = recompute}});
+    };
+    add("Selective", {.granularity = RecomputeGranularity::kSelective});
+    for (const int64_t layers : {1, 3}) {
+      for (const RecomputeMethod method :
+           {RecomputeMethod::kUniform, RecomputeMethod::kBlock}) {
+        add(absl::StrCat(Name(method), layers),
+            {.granularity = RecomputeGranularity::kFull,
+             .method = method,
+             .num_layers = layers});
+      }
+    }
+  }
+  return ways;
+}
+
+class RecomputeSweep : public ::testing::TestWithParam<Kept> {};
+
+TEST_P(RecomputeSweep, HasTheBitsOfRunsThatKeepEverything) {
+  for (const TinyFamily& family : TinyFamilies()) {
+    ASSERT_OK_AND_ASSIGN(const Log expected,
+                         TrainAndLog(MockRun(family.config, {}, kIterations)));
+    for (const reshard::Layout& layout :
+         {reshard::Layout{}, reshard::Layout{.tensor = 2, .pipeline = 2},
+          reshard::Layout{.tensor = 4, .data = 2}}) {
+      TrainOptions run = MockRun(family.config, layout, kIterations);
+      run.micro_batch_size = 2;
+      run.activations = GetParam().options;
+      ASSERT_OK_AND_ASSIGN(const Log log, TrainAndLog(run));
+      EXPECT_EQ(log, expected) << family.name << " " << NameOf(layout);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, RecomputeSweep,
+                         ::testing::ValuesIn(WaysOfRecomputing()),
+                         [](const auto& test) { return test.param.name; });
 
 // Controls: were these equal too, equality above would mean nothing.
 TEST(LayoutSweepControl, OtherGranularitiesGiveOtherBits) {
@@ -66,6 +122,21 @@ TEST(LayoutSweepControl, OtherGranularitiesGiveOtherBits) {
   ASSERT_OK_AND_ASSIGN(const Log other_tensor,
                        TrainAndLog(MockRun(other, {}, 5)));
   EXPECT_NE(other_tensor, log);
+}
+
+TEST(LayoutSweepControl, EachDropoutGivesOtherBits) {
+  std::vector<Log> logs;
+  for (const auto& [attention, hidden] :
+       {std::pair(0.0, 0.0), std::pair(0.1, 0.0), std::pair(0.0, 0.1)}) {
+    RunConfig config = TinyGpt();
+    config.attention_dropout = attention;
+    config.hidden_dropout = hidden;
+    ASSERT_OK_AND_ASSIGN(logs.emplace_back(),
+                         TrainAndLog(MockRun(config, {}, 1)));
+  }
+  EXPECT_NE(logs[0], logs[1]);
+  EXPECT_NE(logs[0], logs[2]);
+  EXPECT_NE(logs[1], logs[2]);
 }
 
 TEST(LayoutSweepControl, EveryIterationHasOtherBits) {

@@ -18,7 +18,10 @@ const reshard::Layout kSecond = {
     .tensor = 4, .pipeline = 1, .data = 2, .distributed_optimizer = true};
 
 TEST(SaveLoad, GoesOnOnAnotherLayoutWithTheSameBits) {
-  for (const RunConfig& config : {TinyGpt(), TinyLlama()}) {
+  // Which elements are dropped follows from the numbers of samples.
+  RunConfig dropout = TinyGpt();
+  dropout.attention_dropout = dropout.hidden_dropout = 0.1;
+  for (const RunConfig& config : {TinyGpt(), TinyLlama(), dropout}) {
     const ScratchDir scratch;
     const std::string run = scratch.Path("run");
     ASSERT_OK(TrainAndSave(config, kFirst, 2, run));
@@ -29,6 +32,31 @@ TEST(SaveLoad, GoesOnOnAnotherLayoutWithTheSameBits) {
                          Resume(config, kSecond, run, 2, 3));
     EXPECT_EQ(log, expected);
   }
+}
+
+TEST(SaveLoad, GoesOnWithAndWithoutSequenceParallel) {
+  const RunConfig config = TinyGpt();
+  const ScratchDir scratch;
+  ASSERT_OK_AND_ASSIGN(std::vector<std::string> expected,
+                       TrainAndLog(MockRun(config, {}, 3)));
+  expected.erase(expected.begin(), expected.begin() + 2);
+  for (const bool saves : {false, true}) {
+    const std::string run = scratch.Path(saves ? "with" : "without");
+    ASSERT_OK(
+        TrainAndSave(config, kFirst, 2, run, {.sequence_parallel = saves}));
+    for (const bool goes_on : {false, true}) {
+      ASSERT_OK_AND_ASSIGN(const std::vector<std::string> log,
+                           Resume(config, kSecond, run, 2, 3, /*save=*/false,
+                                  {.sequence_parallel = goes_on}));
+      EXPECT_EQ(log, expected) << saves << " to " << goes_on;
+    }
+  }
+  // All but what the index says of the run that wrote it.
+  auto with = FilesBelow(scratch.Path("with/step-00000002"));
+  auto without = FilesBelow(scratch.Path("without/step-00000002"));
+  EXPECT_EQ(with.erase("index.h5"), 1);
+  EXPECT_EQ(without.erase("index.h5"), 1);
+  EXPECT_EQ(FirstDifference(with, without), "");
 }
 
 TEST(SaveLoad, GoesOnInterleavedAndBackWithTheSameBits) {

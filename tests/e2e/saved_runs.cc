@@ -32,18 +32,20 @@ ScratchDir::~ScratchDir() { fs::remove_all(path_); }
 
 absl::Status TrainAndSave(const RunConfig& config,
                           const reshard::Layout& layout, int64_t iterations,
-                          const std::string& run_dir) {
+                          const std::string& run_dir,
+                          const ActivationOptions& activations) {
   TrainOptions run = MockRun(config, layout, iterations);
+  run.activations = activations;
   run.save_run_dir = run_dir;
   return TrainAndLog(run).status();
 }
 
-absl::StatusOr<std::vector<std::string>> Resume(const RunConfig& config,
-                                                const reshard::Layout& layout,
-                                                const std::string& run_dir,
-                                                int64_t step, int64_t end,
-                                                bool save) {
+absl::StatusOr<std::vector<std::string>> Resume(
+    const RunConfig& config, const reshard::Layout& layout,
+    const std::string& run_dir, int64_t step, int64_t end, bool save,
+    const ActivationOptions& activations) {
   TrainOptions run = MockRun(config, layout, end);
+  run.activations = activations;
   if (save) run.save_run_dir = run_dir;
   SS_ASSIGN_OR_RETURN(run.checkpoint,
                       ckpt::Reader::Open(run_dir + "/" + ckpt::StepName(step)));

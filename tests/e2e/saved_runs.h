@@ -32,15 +32,15 @@ class ScratchDir {
 // Trains `iterations` from the start and saves at the end.
 absl::Status TrainAndSave(const RunConfig& config,
                           const reshard::Layout& layout, int64_t iterations,
-                          const std::string& run_dir);
+                          const std::string& run_dir,
+                          const ActivationOptions& activations = {});
 
 // Goes on from step `step` of `run_dir` to iteration `end`; gives the log. With
 // `save` it saves there at the end.
-absl::StatusOr<std::vector<std::string>> Resume(const RunConfig& config,
-                                                const reshard::Layout& layout,
-                                                const std::string& run_dir,
-                                                int64_t step, int64_t end,
-                                                bool save = false);
+absl::StatusOr<std::vector<std::string>> Resume(
+    const RunConfig& config, const reshard::Layout& layout,
+    const std::string& run_dir, int64_t step, int64_t end, bool save = false,
+    const ActivationOptions& activations = {});
 
 // The one step of `source` for `layout`, at `destination`, with proof.
 absl::Status Reshard(const std::string& source, const std::string& destination,

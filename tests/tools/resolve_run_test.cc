@@ -147,8 +147,10 @@ TEST(ResolveResumedRun, ChangesLayoutFreelyAndSaysSo) {
   flags.layout.pipeline = 1;
   flags.layout.distributed_optimizer = true;
   flags.micro_batch_size = 1;
+  flags.activations.sequence_parallel = true;
   ASSERT_OK_AND_ASSIGN(const ResolvedRun run,
                        ResolveResumedRun(flags, Checkpoint()));
+  EXPECT_TRUE(run.activations.sequence_parallel);
   EXPECT_EQ(run.layout, (reshard::Layout{.tensor = 4,
                                          .pipeline = 1,
                                          .data = 2,
@@ -158,7 +160,71 @@ TEST(ResolveResumedRun, ChangesLayoutFreelyAndSaysSo) {
                                     "checkpoint's run has 2"),
                           HasSubstr("--pipeline-model-parallel-size is 1"),
                           HasSubstr("--use-distributed-optimizer is on"),
-                          HasSubstr("--micro-batch-size is 1")));
+                          HasSubstr("--micro-batch-size is 1"),
+                          HasSubstr("--sequence-parallel is on")));
+}
+
+// Which flags go with which granularity.
+TEST(ResolveNewRun, TakesTheFlagsOfRecomputationTogether) {
+  const auto resolve = [](std::optional<std::string> granularity,
+                          std::optional<std::string> method,
+                          std::optional<int64_t> num_layers) {
+    RunFlags flags = NeededFlags();
+    flags.activations.recompute_granularity = std::move(granularity);
+    flags.activations.recompute_method = std::move(method);
+    flags.activations.recompute_num_layers = num_layers;
+    return ResolveNewRun(flags);
+  };
+  ASSERT_OK_AND_ASSIGN(const ResolvedRun full, resolve("full", "block", 2));
+  EXPECT_EQ(
+      full.activations.recompute,
+      (trainer::Recompute{.granularity = trainer::RecomputeGranularity::kFull,
+                          .method = trainer::RecomputeMethod::kBlock,
+                          .num_layers = 2}));
+  EXPECT_OK(resolve("selective", std::nullopt, std::nullopt));
+  const auto refused = [](const char* flag) {
+    return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(flag));
+  };
+  EXPECT_THAT(resolve("full", "block", std::nullopt),
+              refused("needs --recompute-num-layers"));
+  EXPECT_THAT(resolve("full", std::nullopt, 2),
+              refused("needs --recompute-method"));
+  EXPECT_THAT(resolve("selective", "uniform", std::nullopt),
+              refused("--recompute-method goes with"));
+  EXPECT_THAT(resolve(std::nullopt, std::nullopt, 2),
+              refused("--recompute-num-layers goes with"));
+}
+
+TEST(ResolveResumedRun, ChangesWhatIsRecomputedFreely) {
+  CheckpointRun checkpoint = Checkpoint();
+  checkpoint.activations.recompute = {
+      .granularity = trainer::RecomputeGranularity::kFull,
+      .method = trainer::RecomputeMethod::kBlock,
+      .num_layers = 2};
+  RunFlags flags;
+  flags.activations.recompute_num_layers = 3;
+  ASSERT_OK_AND_ASSIGN(const ResolvedRun more,
+                       ResolveResumedRun(flags, checkpoint));
+  EXPECT_EQ(more.activations.recompute.num_layers, 3);
+  EXPECT_EQ(more.activations.recompute.method,
+            trainer::RecomputeMethod::kBlock);
+  flags.activations.recompute_num_layers.reset();
+  flags.activations.recompute_granularity = "none";
+  ASSERT_OK_AND_ASSIGN(const ResolvedRun none,
+                       ResolveResumedRun(flags, checkpoint));
+  EXPECT_EQ(none.activations.recompute, trainer::Recompute());
+  EXPECT_THAT(none.changes,
+              ElementsAre(HasSubstr("--recompute-granularity is none, the "
+                                    "checkpoint's run has full")));
+}
+
+TEST(ResolveResumedRun, KeepsHowTheCheckpointsRunKeptActivations) {
+  CheckpointRun checkpoint = Checkpoint();
+  checkpoint.activations.sequence_parallel = true;
+  ASSERT_OK_AND_ASSIGN(const ResolvedRun run,
+                       ResolveResumedRun({}, checkpoint));
+  EXPECT_EQ(run.activations, checkpoint.activations);
+  EXPECT_THAT(run.changes, IsEmpty());
 }
 
 TEST(ResolveResumedRun, RefusesAnotherModelSeedOrSequence) {

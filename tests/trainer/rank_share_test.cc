@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <vector>
@@ -155,15 +156,17 @@ INSTANTIATE_TEST_SUITE_P(Layouts, RankShareTest,
                          ::testing::ValuesIn(TinyLayouts()),
                          [](const auto& test) { return NameOf(test.param); });
 
-// The kinds of collectives of `comm` since ResetStats, all others being 0.
-void ExpectOnly(const Communicator& comm, CommKind kind,
-                const CommStats::Count& expected) {
+using Traffic = std::map<CommKind, CommStats::Count>;
+
+// What `comm` did since ResetStats is `expected` and nothing else.
+void ExpectTraffic(const Communicator& comm, const Traffic& expected) {
   for (int i = 0; i < kNumCommKinds; ++i) {
-    const auto each = static_cast<CommKind>(i);
-    EXPECT_EQ(comm.stats().of(each).calls, each == kind ? expected.calls : 0)
-        << CommKindName(each);
-    EXPECT_EQ(comm.stats().of(each).bytes, each == kind ? expected.bytes : 0)
-        << CommKindName(each);
+    const auto kind = static_cast<CommKind>(i);
+    const auto it = expected.find(kind);
+    const CommStats::Count count =
+        it == expected.end() ? CommStats::Count{} : it->second;
+    EXPECT_EQ(comm.stats().of(kind).calls, count.calls) << CommKindName(kind);
+    EXPECT_EQ(comm.stats().of(kind).bytes, count.bytes) << CommKindName(kind);
   }
 }
 
@@ -174,16 +177,25 @@ std::vector<Communicator*> GroupsOf(Mesh& mesh) {
   return groups;
 }
 
-void ExpectLayerTraffic(Mesh& mesh, const CommStats::Count& all_reduces,
-                        CommKind group_kind, int64_t group_bytes) {
-  ExpectOnly(mesh.world(), CommKind::kBarrier, {});
-  ExpectOnly(mesh.pipeline(), CommKind::kBarrier, {});
-  ExpectOnly(mesh.data(), CommKind::kBarrier, {});
-  ExpectOnly(mesh.tensor(), CommKind::kTreeAllReduce, all_reduces);
+void ExpectLayerTraffic(Mesh& mesh, const Traffic& tensor,
+                        const Traffic& query_group) {
+  ExpectTraffic(mesh.world(), {});
+  ExpectTraffic(mesh.pipeline(), {});
+  ExpectTraffic(mesh.data(), {});
+  ExpectTraffic(mesh.tensor(), tensor);
   if (mesh.query_group() != nullptr) {
-    ExpectOnly(*mesh.query_group(), group_kind, {1, group_bytes});
+    ExpectTraffic(*mesh.query_group(), query_group);
   }
   for (Communicator* group : GroupsOf(mesh)) group->ResetStats();
+}
+
+// Of `gathers` and `sums` of R rows, by the bytes that one rank puts in.
+Traffic TensorTraffic(int64_t gathers, int64_t sums, int64_t row_bytes,
+                      const SequenceShards& shards, int64_t ranks) {
+  const CommStats::Count summed = {sums, sums * row_bytes};
+  if (!shards.is_cut()) return {{CommKind::kTreeAllReduce, summed}};
+  return {{CommKind::kAllGather, {gathers, gathers * row_bytes / ranks}},
+          {CommKind::kTreeReduceScatter, summed}};
 }
 
 // One layer forward and backward on `mesh`, and what it sent.
@@ -196,25 +208,31 @@ absl::Status CheckLayerTraffic(const RunConfig& config, Mesh& mesh,
   TransformerLayer layer(model.context(), 0, rope);
   for (Communicator* group : GroupsOf(mesh)) group->ResetStats();
 
-  const CommStats::Count two_all_reduces = {2, 2 * rows * hidden * 4};
+  const SequenceShards& shards = model.context().shards;
+  const auto tensor_traffic = [&](int64_t gathers) {
+    return TensorTraffic(gathers, /*sums=*/2, rows * hidden * 4, shards,
+                         mesh.layout().tensor);
+  };
   const int64_t qkv_bytes =
       rows * config.model.qkv_width() / mesh.layout().tensor * 4;
-  Buffer x(rows * hidden);
+  Buffer x(shards.rows(rows) * hidden);
   std::fill_n(x.data(), x.size(), 0.5F);
   Buffer y;
   TransformerLayer::Cache cache;
-  SS_RETURN_IF_ERROR(layer.Forward(std::move(x), rows, y, cache));
-  ExpectLayerTraffic(mesh, two_all_reduces, CommKind::kAllGather, qkv_bytes);
-
   const MicroBatch batch{.num_samples = kSamples};
+  SS_RETURN_IF_ERROR(layer.Forward(std::move(x), batch, y, cache));
+  ExpectLayerTraffic(mesh, tensor_traffic(/*gathers=*/2),
+                     {{CommKind::kAllGather, {1, qkv_bytes}}});
+
   SS_RETURN_IF_ERROR(layer.Backward(cache, batch, y));
   // A rank contributes the gradients of its heads at the places of the whole
   // group, once for each node of the tree over heads: here one.
   const int64_t image_bytes = mesh.query_group() == nullptr
                                   ? 0
                                   : mesh.query_group()->size() * qkv_bytes;
-  ExpectLayerTraffic(mesh, two_all_reduces, CommKind::kTreeReduceScatter,
-                     image_bytes);
+  // The gradients of both outputs, and once more the inputs, are gathered.
+  ExpectLayerTraffic(mesh, tensor_traffic(/*gathers=*/4),
+                     {{CommKind::kTreeReduceScatter, {1, image_bytes}}});
   return absl::OkStatus();
 }
 
@@ -232,11 +250,76 @@ TEST(LayerTraffic, IsTwoAllReducesEachWay) {
 
 TEST(LayerTraffic, GathersQkvWhereRanksShareQueryGroups) {
   const RunConfig config = TinyLlama();
-  EXPECT_OK(
-      OnEveryRank(config, {.tensor = 4}, [&](Mesh& mesh, RankModel& model) {
-        EXPECT_EQ(mesh.query_group()->size(), 2);
-        return CheckLayerTraffic(config, mesh, model);
-      }));
+  for (const bool sequence_parallel : {false, true}) {
+    EXPECT_OK(OnEveryRank(config, {.tensor = 4},
+                          [&](Mesh& mesh, RankModel& model) {
+                            EXPECT_EQ(mesh.query_group()->size(), 2);
+                            return CheckLayerTraffic(config, mesh, model);
+                          },
+                          {.sequence_parallel = sequence_parallel}));
+  }
+}
+
+// The same bytes as an all-reduce has, halved: each rank keeps its rows only.
+TEST(LayerTraffic, WithSequenceParallelIsGathersAndReduceScatters) {
+  for (const RunConfig& config : {TinyGpt(), TinyLlama()}) {
+    EXPECT_OK(OnEveryRank(config, {.tensor = 2},
+                          [&](Mesh& mesh, RankModel& model) {
+                            EXPECT_TRUE(model.context().shards.is_cut());
+                            return CheckLayerTraffic(config, mesh, model);
+                          },
+                          {.sequence_parallel = true}));
+  }
+}
+
+TEST(LayerTraffic, OfOneTensorRankKnowsNoSequenceParallel) {
+  const RunConfig config = TinyGpt();
+  EXPECT_OK(OnEveryRank(config, {},
+                        [&](Mesh& mesh, RankModel& model) {
+                          EXPECT_FALSE(model.context().shards.is_cut());
+                          return CheckLayerTraffic(config, mesh, model);
+                        },
+                        {.sequence_parallel = true}));
+}
+
+// A whole iteration on one stage: what is beyond the layers is the embedding
+// (one sum, one gather of its gradient), the output layer (a gather each way,
+// one sum, the two reductions of the loss), and one all-reduce of all vectors
+// that ranks share.
+TEST(StepTraffic, SumsReplicatedGradientsInOneAllReduce) {
+  const RunConfig config = TinyGpt();
+  const int64_t tensor = 2;
+  EXPECT_OK(OnEveryRank(
+      config, {.tensor = tensor},
+      [&](Mesh& mesh, RankModel& model) -> absl::Status {
+        mesh.tensor().ResetStats();
+        const Batch batch = MockBatch(config, 0);
+        SS_RETURN_IF_ERROR(model.Step(batch, /*lr=*/0, /*step=*/1).status());
+        const ModelConfig& shape = config.model;
+        const int64_t h = shape.hidden_size;
+        const int64_t row_bytes = config.seq_length * h * 4;
+        const int64_t gathers = 6 * shape.num_layers + 3;
+        const int64_t sums = 4 * shape.num_layers + 2;
+        const int64_t samples = config.global_batch_size;
+        const int64_t vectors = StageElements(shape, mesh.layout(), 0).shared -
+                                shape.max_position_embeddings * h;
+        const int64_t groups = config.numerics.data_granularity;
+        Traffic expected =
+            TensorTraffic(samples * gathers, samples * sums, row_bytes,
+                          model.context().shards, tensor);
+        expected[CommKind::kTreeReduceScatter].bytes =
+            samples * sums * row_bytes;
+        expected[CommKind::kAllGather].bytes =
+            samples * gathers * row_bytes / tensor;
+        expected[CommKind::kAllReduceMax] = {samples,
+                                             samples * config.seq_length * 4};
+        expected[CommKind::kTreeAllReduce] = {
+            samples + 1,
+            samples * 2 * config.seq_length * 4 + groups * vectors * 4};
+        ExpectTraffic(mesh.tensor(), expected);
+        return absl::OkStatus();
+      },
+      {.sequence_parallel = true}));
 }
 
 }  // namespace

@@ -94,6 +94,86 @@ TEST(RunState, IsRefusedWithNegativeProgress) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("progress")));
 }
 
+TEST(RunState, HasKeysOfDropoutWhereSomethingIsDropped) {
+  StoredRun run = DistinctRun();
+  EXPECT_FALSE(ToState(run)["training"].contains("attention_dropout"));
+  EXPECT_FALSE(ToState(run)["training"].contains("hidden_dropout"));
+  run.config.attention_dropout = 0.1;
+  run.config.hidden_dropout = 0.25;
+  json state = ToState(run);
+  ASSERT_OK_AND_ASSIGN(const StoredRun back, RunFromState(state));
+  EXPECT_EQ(back.config.attention_dropout, 0.1);
+  EXPECT_EQ(back.config.hidden_dropout, 0.25);
+  state["training"]["hidden_dropout"] = "much";
+  EXPECT_THAT(RunFromState(state), StatusIs(absl::StatusCode::kDataLoss,
+                                            HasSubstr("hidden_dropout")));
+}
+
+TEST(Validate, RefusesToDropEverything) {
+  RunConfig config = TinyGpt();
+  config.hidden_dropout = 1;
+  EXPECT_THAT(Validate(config, {}, 1),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--hidden-dropout")));
+}
+
+TEST(ToRecord, HoldsWhatActivationsDoNotHaveByDefault) {
+  EXPECT_FALSE(ToRecord({}, 1, {}).contains("sequence_parallel"));
+  const ActivationOptions options = {.sequence_parallel = true};
+  const json record = ToRecord({}, 1, options);
+  EXPECT_EQ(record["sequence_parallel"], true);
+  ASSERT_OK_AND_ASSIGN(const ActivationOptions back,
+                       ActivationsFromRecord(record));
+  EXPECT_EQ(back, options);
+  ASSERT_OK_AND_ASSIGN(const ActivationOptions none,
+                       ActivationsFromRecord(json::object()));
+  EXPECT_EQ(none, ActivationOptions());
+  EXPECT_THAT(
+      ActivationsFromRecord({{"sequence_parallel", 1}}),
+      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("sequence_parallel")));
+}
+
+TEST(RecordFromJson, TellsWhatTheRecordHolds) {
+  ASSERT_OK_AND_ASSIGN(
+      const StoredRecord record,
+      RecordFromJson(ToRecord({}, 3, {.sequence_parallel = true})));
+  EXPECT_EQ(record.micro_batch_size, 3);
+  EXPECT_TRUE(record.activations.sequence_parallel);
+  ASSERT_OK_AND_ASSIGN(const StoredRecord nothing,
+                       RecordFromJson(json::object()));
+  EXPECT_EQ(nothing.micro_batch_size, std::nullopt);
+  EXPECT_THAT(
+      RecordFromJson({{"micro_batch_size", "3"}}),
+      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("micro_batch_size")));
+}
+
+TEST(ToRecord, HoldsWhatIsRecomputed) {
+  EXPECT_FALSE(ToRecord({}, 1, {}).contains("recompute_granularity"));
+  for (const Recompute& recompute :
+       {Recompute{.granularity = RecomputeGranularity::kSelective},
+        Recompute{.granularity = RecomputeGranularity::kFull,
+        .method = RecomputeMethod::kBlock,
+        .num_layers = 3}}) {
+    const ActivationOptions options = {.recompute = recompute};
+    ASSERT_OK_AND_ASSIGN(const ActivationOptions back,
+                         ActivationsFromRecord(ToRecord({}, 1, options)));
+    EXPECT_EQ(back, options);
+  }
+  const json full = {{"recompute_granularity", "full"},
+                     {"recompute_method", "uniform"},
+                     {"recompute_num_layers", 2}};
+  EXPECT_OK(ActivationsFromRecord(full));
+  for (const auto& [key, value] : full.items()) {
+    for (const json& wrong : {json("some"), json(0), json(nullptr)}) {
+      json record = full;
+      record[key] = wrong;
+      EXPECT_THAT(ActivationsFromRecord(record),
+                  StatusIs(absl::StatusCode::kDataLoss, HasSubstr(key)))
+          << record;
+    }
+  }
+}
+
 TEST(ToRecord, HoldsLayoutAndMicroBatch) {
   const json record = ToRecord({.tensor = 2, .pipeline = 4}, 3);
   EXPECT_EQ(record["layout"]["tensor_model_parallel_size"], 2);

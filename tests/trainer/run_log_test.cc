@@ -41,6 +41,12 @@ TEST(ToJsonLine, IsTheDocumentedObject) {
             R"("tokens_per_s":12430.0})");
 }
 
+TEST(ToJsonLine, EndsWithTheMemoryOfRanksWhereItIsTold) {
+  IterationRecord record = Record(1);
+  record.memory = {{{"rank", 0}}};
+  EXPECT_THAT(ToJsonLine(record), HasSubstr(R"(,"memory":[{"rank":0}]})"));
+}
+
 TEST(RunLog, AppendsEachIterationAtOnce) {
   const std::string path = ::testing::TempDir() + "run_log_test.jsonl";
   std::ofstream(path) << "before\n";

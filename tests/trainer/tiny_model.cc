@@ -91,6 +91,8 @@ RunConfig TinyMultiQuery() {
   config.model.rotary_interleaved = true;
   config.model.use_rope_scaling = true;
   config.model.rope_original_max_position_embeddings = 16;
+  config.attention_dropout = 0.1;
+  config.hidden_dropout = 0.2;
   return config;
 }
 
@@ -177,7 +179,9 @@ std::string NameOf(const reshard::Layout& layout) {
 Batch MockBatch(const RunConfig& config, int64_t first) {
   const std::unique_ptr<TokenSource> source = MakeMockTokenSource(
       config.seed, config.seq_length, config.model.vocab_size);
-  Batch batch{.num_samples = config.global_batch_size, .micro_batch_size = 1};
+  Batch batch{.number_in_run = first,
+              .num_samples = config.global_batch_size,
+              .micro_batch_size = 1};
   std::vector<int32_t> sample(config.seq_length + 1);
   for (int64_t i = 0; i < batch.num_samples; ++i) {
     EXPECT_TRUE(source->Sample(first + i, sample).ok());
@@ -196,7 +200,8 @@ Batch ShareOf(const Batch& batch, const Mesh& mesh) {
     return std::vector<int32_t>(all.begin() + begin,
                                 all.begin() + begin + tokens);
   };
-  return {.num_samples = share,
+  return {.number_in_run = batch.number_in_run + mesh.at().data * share,
+          .num_samples = share,
           .micro_batch_size = batch.micro_batch_size,
           .tokens = cut(batch.tokens),
           .labels = cut(batch.labels)};
@@ -204,7 +209,8 @@ Batch ShareOf(const Batch& batch, const Mesh& mesh) {
 
 absl::Status OnEveryRank(
     const RunConfig& config, const reshard::Layout& layout,
-    const std::function<absl::Status(Mesh&, RankModel&)>& body) {
+    const std::function<absl::Status(Mesh&, RankModel&)>& body,
+    const ActivationOptions& activations) {
   SS_RETURN_IF_ERROR(Validate(config, layout, /*micro_batch_size=*/1));
   return RunRanks(static_cast<int>(layout.world_size()), {},
                   [&](Communicator& world) -> absl::Status {
@@ -212,7 +218,7 @@ absl::Status OnEveryRank(
                         const std::unique_ptr<Mesh> mesh,
                         Mesh::Create(world, config.model, layout));
                     RankModel model(kernels::KernelsFor(kernels::DetectIsa()),
-                                    *mesh, config);
+                                    *mesh, config, activations);
                     return body(*mesh, model);
                   });
 }

@@ -55,7 +55,8 @@ Batch ShareOf(const Batch& batch, const Mesh& mesh);
 // weights are 0.
 absl::Status OnEveryRank(
     const RunConfig& config, const reshard::Layout& layout,
-    const std::function<absl::Status(Mesh&, RankModel&)>& body);
+    const std::function<absl::Status(Mesh&, RankModel&)>& body,
+    const ActivationOptions& activations = {});
 
 // A run on mock data, from the start.
 TrainOptions MockRun(const RunConfig& config, const reshard::Layout& layout,

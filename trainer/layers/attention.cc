@@ -76,18 +76,18 @@ absl::Status Attention::GatherGroup(const Buffer& local, int64_t rows,
   return absl::OkStatus();
 }
 
-absl::Status Attention::Forward(const float* x, int64_t rows, float* y,
-                                Cache& cache) {
-  const int64_t num_samples = rows / context_.seq_length;
-  cache = core_.MakeCache(num_samples);
+absl::Status Attention::Forward(const float* x, const MicroBatch& batch,
+                                float* y, Cache& cache) {
+  const int64_t rows = batch.num_samples * context_.seq_length;
+  cache = core_.MakeCache(batch.num_samples);
   if (context_.mesh.query_group() == nullptr) {
-    qkv_.Forward(x, rows, cache.qkv.data());
+    SS_RETURN_IF_ERROR(qkv_.Forward(x, rows, cache.qkv.data()));
   } else {
     Buffer local(rows * qkv_.out());
-    qkv_.Forward(x, rows, local.data());
+    SS_RETURN_IF_ERROR(qkv_.Forward(x, rows, local.data()));
     SS_RETURN_IF_ERROR(GatherGroup(local, rows, cache.qkv));
   }
-  core_.Forward(num_samples, cache);
+  core_.Forward(batch, cache);
   return proj_.Forward(cache.context.data(), rows, y);
 }
 
@@ -105,7 +105,7 @@ absl::Status Attention::BackwardWholeGroups(const Cache& cache,
     core_.OpenSample(batch.first_sample + sample);
     for (int64_t group = 0; group < core_.groups(); ++group) {
       for (int64_t head = 0; head < core_.heads(); ++head) {
-        core_.BackwardHead(cache, d_context, {sample, group, head},
+        core_.BackwardHead(cache, d_context, batch, {sample, group, head},
                            {d_qkv, gradients.key(head), gradients.value(head)});
       }
       gradients.Sum(0, {0, core_.heads()}, sum.data());
@@ -124,6 +124,7 @@ absl::Status Attention::BackwardSharedGroup(const Cache& cache,
                                             const float* d_context,
                                             const MicroBatch& batch,
                                             float* d_local) {
+  const int64_t num_samples = batch.num_samples;
   Communicator& comm = *context_.mesh.query_group();
   const int64_t positions = context_.seq_length;
   const int64_t rows = batch.num_samples * positions;
@@ -140,11 +141,13 @@ absl::Status Attention::BackwardSharedGroup(const Cache& cache,
   // receives it: [rank][R][width]. Queries have one owner; they travel with the
   // first node, and all others add +0.
   const int64_t image_size = comm.size() * rows * width;
-  std::vector<std::vector<float>> images(nodes.size(),
-                                         std::vector<float>(image_size, 0.0F));
+  std::vector<Buffer> images;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    images.emplace_back(image_size);
+    std::fill_n(images.back().data(), image_size, 0.0F);
+  }
   const auto put = [&](const float* from, int64_t from_stride, int64_t row,
-                       int64_t first, int64_t count,
-                       std::vector<float>& image) {
+                       int64_t first, int64_t count, Buffer& image) {
     while (count > 0) {
       const int64_t owner = first / width;
       const int64_t column = first % width;
@@ -165,7 +168,7 @@ absl::Status Attention::BackwardSharedGroup(const Cache& cache,
     core_.OpenSample(batch.first_sample + sample);
     for (int64_t head = 0; head < heads; ++head) {
       core_.BackwardHead(
-          cache, d_context, {sample, 0, head},
+          cache, d_context, batch, {sample, 0, head},
           {d_qkv.data(), gradients.key(head), gradients.value(head)});
     }
     SS_RETURN_IF_ERROR(core_.CloseSample(batch.first_sample + sample));
@@ -193,7 +196,8 @@ absl::Status Attention::Backward(const float* x, const float* dy,
                                  float* dx) {
   const int64_t rows = batch.num_samples * context_.seq_length;
   Buffer d_context(rows * core_.context_width());
-  proj_.Backward(cache.context.data(), dy, batch, d_context.data());
+  SS_RETURN_IF_ERROR(
+      proj_.Backward(cache.context.data(), dy, batch, d_context.data()));
   Buffer d_local(rows * qkv_.out());
   if (context_.mesh.query_group() == nullptr) {
     SS_RETURN_IF_ERROR(

@@ -30,11 +30,13 @@ class Attention {
   Attention(LayerContext& context, const std::string& layer,
             const RopeTable& rope);
 
-  // x, y: [R, H]. One all-reduce, and one all-gather if ranks share a group.
-  absl::Status Forward(const float* x, int64_t rows, float* y, Cache& cache);
+  // x, y: [r, H]. Gathers x, sums y; one all-gather if ranks share
+  // a group.
+  absl::Status Forward(const float* x, const MicroBatch& batch, float* y,
+                       Cache& cache);
 
-  // dx: [R, H]. One all-reduce, and one reduce-scatter if ranks share a group;
-  // with norms of the heads, a small all-reduce after the last sample.
+  // dx: [r, H]. Gathers dy and x, sums dx; one reduce-scatter if ranks share a
+  // group; with norms of the heads, a small all-reduce after the last sample.
   absl::Status Backward(const float* x, const float* dy, const Cache& cache,
                         const MicroBatch& batch, float* dx);
 

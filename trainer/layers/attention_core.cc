@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
+
 namespace shardshift::trainer {
 namespace {
 
@@ -28,7 +30,9 @@ AttentionCore::AttentionCore(LayerContext& context, const std::string& layer,
       groups_(std::max<int64_t>(
           1, context.model.num_query_groups / context.mesh.layout().tensor)),
       heads_(context.model.num_attention_heads / context.mesh.layout().tensor /
-             groups_) {
+             groups_),
+      dropout_(context, absl::StrCat(layer, "attention"),
+               context.mesh.at().tensor * groups_ * heads_, groups_ * heads_) {
   if (context.model.qk_layernorm) {
     norms_.emplace(context, layer, groups_ * heads_);
   }
@@ -43,7 +47,7 @@ AttentionCore::Cache AttentionCore::MakeCache(int64_t num_samples) const {
   const int64_t rows = num_samples * positions;
   Cache cache;
   cache.qkv = Buffer(rows * qkv_width());
-  cache.probs = Buffer(rows * groups_ * heads_ * positions);
+  cache.probs = Buffer(recomputes_probs() ? 0 : ProbsAt({num_samples}));
   cache.context = Buffer(rows * context_width());
   if (norms_.has_value()) {
     cache.norms = norms_->MakeCache(num_samples * groups_ * (heads_ + 1));
@@ -83,16 +87,13 @@ void AttentionCore::PrepareGroup(int64_t sample, int64_t group, Cache& cache) {
   Rotate(queries, qkv_width(), heads_ + 1, /*inverse=*/false);
 }
 
-void AttentionCore::ForwardHead(const Head& head, Cache& cache) {
+void AttentionCore::Probabilities(const Cache& cache, const Head& head,
+                                  float* probs) {
   const int64_t positions = context_.seq_length;
   const int64_t width = qkv_width();
-  const int64_t index = head.group * heads_ + head.head;
   const float* queries = cache.qkv.data() + head.sample * positions * width +
                          head.group * group_width();
   const float* keys = queries + heads_ * head_dim_;
-  const float* values = keys + head_dim_;
-  float* probs = cache.probs.data() + (head.sample * groups_ * heads_ + index) *
-                                          positions * positions;
   context_.kernels.gemm({.m = positions,
                          .n = positions,
                          .k = head_dim_,
@@ -105,6 +106,24 @@ void AttentionCore::ForwardHead(const Head& head, Cache& cache) {
        .size = positions,
        .scale = scale(),
        .window = context_.model.sliding_window});
+}
+
+void AttentionCore::ForwardHead(const MicroBatch& batch, const Head& head,
+                                Cache& cache) {
+  const int64_t positions = context_.seq_length;
+  const int64_t width = qkv_width();
+  const float* values = cache.qkv.data() + head.sample * positions * width +
+                        head.group * group_width() + (heads_ + 1) * head_dim_;
+  Buffer scratch(recomputes_probs() ? positions * positions : 0);
+  float* probs =
+      recomputes_probs() ? scratch.data() : cache.probs.data() + ProbsAt(head);
+  Probabilities(cache, head, probs);
+  Buffer dropped(dropout_.is_on() ? positions * positions : 0);
+  if (dropout_.is_on()) {
+    dropout_.Apply(batch.number_in_run + head.sample, Index(head), probs,
+                   dropped.data());
+    probs = dropped.data();
+  }
   context_.kernels.gemm({.m = positions,
                          .n = head_dim_,
                          .k = positions,
@@ -112,16 +131,16 @@ void AttentionCore::ForwardHead(const Head& head, Cache& cache) {
                          .b = Strided(values, width),
                          .c = cache.context.data() +
                               head.sample * positions * context_width() +
-                              index * head_dim_,
+                              Index(head) * head_dim_,
                          .ldc = context_width()});
 }
 
-void AttentionCore::Forward(int64_t num_samples, Cache& cache) {
-  for (int64_t sample = 0; sample < num_samples; ++sample) {
+void AttentionCore::Forward(const MicroBatch& batch, Cache& cache) {
+  for (int64_t sample = 0; sample < batch.num_samples; ++sample) {
     for (int64_t group = 0; group < groups_; ++group) {
       PrepareGroup(sample, group, cache);
       for (int64_t head = 0; head < heads_; ++head) {
-        ForwardHead({sample, group, head}, cache);
+        ForwardHead(batch, {sample, group, head}, cache);
       }
     }
   }
@@ -143,22 +162,23 @@ void AttentionCore::BackwardQueryAndKey(const Cache& cache, const Head& head,
 }
 
 void AttentionCore::BackwardHead(const Cache& cache, const float* d_context,
-                                 const Head& head,
+                                 const MicroBatch& batch, const Head& head,
                                  const HeadGradient& gradient) {
   const int64_t positions = context_.seq_length;
   const int64_t width = qkv_width();
-  const int64_t index = head.group * heads_ + head.head;
   const int64_t group_at =
       head.sample * positions * width + head.group * group_width();
   const float* query = cache.qkv.data() + group_at + head.head * head_dim_;
   const float* key = cache.qkv.data() + group_at + heads_ * head_dim_;
   const float* value = key + head_dim_;
-  const float* probs =
-      cache.probs.data() +
-      (head.sample * groups_ * heads_ + index) * positions * positions;
-  const StridedMatrix d_out = Strided(
-      d_context + head.sample * positions * context_width() + index * head_dim_,
-      context_width());
+  Buffer recomputed(recomputes_probs() ? positions * positions : 0);
+  if (recomputes_probs()) Probabilities(cache, head, recomputed.data());
+  const float* probs = recomputes_probs() ? recomputed.data()
+                                          : cache.probs.data() + ProbsAt(head);
+  const StridedMatrix d_out =
+      Strided(d_context + head.sample * positions * context_width() +
+                  Index(head) * head_dim_,
+              context_width());
   float* d_query = gradient.d_qkv + group_at + head.head * head_dim_;
 
   Buffer d_scores(positions * positions);
@@ -169,10 +189,18 @@ void AttentionCore::BackwardHead(const Cache& cache, const float* d_context,
                          .b = Transpose(Strided(value, width)),
                          .c = d_scores.data(),
                          .ldc = positions});
+  const float* weights = probs;
+  Buffer dropped(dropout_.is_on() ? positions * positions : 0);
+  if (dropout_.is_on()) {
+    const int64_t number = batch.number_in_run + head.sample;
+    dropout_.Apply(number, Index(head), probs, dropped.data());
+    dropout_.Apply(number, Index(head), d_scores.data(), d_scores.data());
+    weights = dropped.data();
+  }
   context_.kernels.gemm({.m = positions,
                          .n = head_dim_,
                          .k = positions,
-                         .a = Transpose(Strided(probs, positions)),
+                         .a = Transpose(Strided(weights, positions)),
                          .b = d_out,
                          .c = gradient.d_value,
                          .ldc = head_dim_});

@@ -1,7 +1,7 @@
 // What lies between the projections of attention: for every query head that a
-// rank has, norm, rotation, causal softmax over the keys of its group, and the
-// values they weigh. Source: Vaswani et al. 2017; Ainslie et al. 2023 (grouped
-// queries); order of sums: invariant-numerics.md 2.7.
+// rank has, norm, rotation, causal softmax over the keys of its group, dropout,
+// and the values they weigh. Source: Vaswani et al. 2017; Ainslie et al. 2023
+// (grouped queries); order of sums: invariant-numerics.md 2.7.
 //
 // Rows of the fused projection hold, group by group, the query heads, the key
 // head and the value head.
@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "trainer/buffer.h"
 #include "trainer/layers/context.h"
+#include "trainer/layers/dropout.h"
 #include "trainer/layers/head_norms.h"
 #include "trainer/layers/rope_table.h"
 
@@ -25,7 +26,7 @@ class AttentionCore {
  public:
   struct Cache {
     Buffer qkv;      // [R, qkv_width()], as the scores are made of it
-    Buffer probs;    // [b, groups heads, S, S]
+    Buffer probs;    // [b, groups heads, S, S]; empty if recomputed
     Buffer context;  // [R, context_width()]
     HeadNorms::Cache norms;
   };
@@ -60,11 +61,12 @@ class AttentionCore {
   Cache MakeCache(int64_t num_samples) const;
 
   // cache.qkv holds the projection; fills the rest.
-  void Forward(int64_t num_samples, Cache& cache);
+  void Forward(const MicroBatch& batch, Cache& cache);
 
   // d_context: [R, context_width()].
   void BackwardHead(const Cache& cache, const float* d_context,
-                    const Head& head, const HeadGradient& gradient);
+                    const MicroBatch& batch, const Head& head,
+                    const HeadGradient& gradient);
 
   // Before the first and after the last head of sample `sample` of the rank's
   // share of the batch. Collective over the tensor-parallel ranks.
@@ -80,7 +82,21 @@ class AttentionCore {
   }
   void Rotate(float* x, int64_t row_stride, int64_t num_heads, bool inverse);
   void PrepareGroup(int64_t sample, int64_t group, Cache& cache);
-  void ForwardHead(const Head& head, Cache& cache);
+  bool recomputes_probs() const {
+    return context_.activations.recompute.granularity ==
+           RecomputeGranularity::kSelective;
+  }
+  int64_t Index(const Head& head) const {  // among the rank's query heads
+    return head.group * heads_ + head.head;
+  }
+  // Where the probabilities of a head are kept.
+  int64_t ProbsAt(const Head& head) const {
+    return (head.sample * groups_ * heads_ + Index(head)) *
+           context_.seq_length * context_.seq_length;
+  }
+  // [S, S].
+  void Probabilities(const Cache& cache, const Head& head, float* probs);
+  void ForwardHead(const MicroBatch& batch, const Head& head, Cache& cache);
   void BackwardQueryAndKey(const Cache& cache, const Head& head, float* d_query,
                            float* d_key);
 
@@ -89,6 +105,7 @@ class AttentionCore {
   int64_t head_dim_;
   int64_t groups_;
   int64_t heads_;
+  AttentionDropout dropout_;
   std::optional<HeadNorms> norms_;
 };
 

@@ -1,6 +1,8 @@
 // What every layer of a rank works with.
 // Shapes in layers/: R = rows of a micro-batch, b samples of S positions each,
-// sample-major; H hidden; all activations are row-major fp32.
+// sample-major; r = those of them that the rank has between blocks, all or its
+// positions of each sample (sequence_shards.h); H hidden; all activations are
+// row-major fp32.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_TRAINER_LAYERS_CONTEXT_H_
 #define SHARDSHIFT_TRAINER_LAYERS_CONTEXT_H_
@@ -10,11 +12,20 @@
 
 #include "kernels/kernels.h"
 #include "reshard/layout/model_config.h"
+#include "trainer/activation_options.h"
+#include "trainer/layers/sequence_shards.h"
 #include "trainer/mesh.h"
 #include "trainer/optim/gradient_buffer.h"
 #include "trainer/parameters.h"
 
 namespace shardshift::trainer {
+
+// The shares of elements that are dropped, and the seed that says which.
+struct DropoutContext {
+  uint64_t seed = 0;
+  double attention = 0;
+  double hidden = 0;
+};
 
 struct LayerContext {
   const kernels::Kernels& kernels;
@@ -22,6 +33,9 @@ struct LayerContext {
   Mesh& mesh;
   Parameters& parameters;
   GradientBuffer& gradients;
+  const SequenceShards& shards;
+  ActivationOptions activations;
+  DropoutContext dropout;
   int64_t seq_length;          // S
   int64_t tensor_granularity;  // Gt: leaves of every sum TP can split
 
@@ -33,8 +47,9 @@ struct LayerContext {
 
 // Some consecutive samples of a rank's share of the batch.
 struct MicroBatch {
-  int64_t first_sample = 0;  // counts from the rank's first of the batch
-  int64_t num_samples = 0;   // b
+  int64_t first_sample = 0;   // counts from the rank's first of the batch
+  int64_t number_in_run = 0;  // of the first sample, counted over the whole run
+  int64_t num_samples = 0;    // b
   // [b, S] each; on the first and the last stage.
   std::span<const int32_t> tokens = {};
   std::span<const int32_t> labels = {};

@@ -1,5 +1,5 @@
 // Token embedding, cut over the tensor-parallel ranks by vocabulary rows, plus
-// learned positions if the model has them.
+// learned positions if the model has them, and dropout.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_TRAINER_LAYERS_EMBEDDING_H_
 #define SHARDSHIFT_TRAINER_LAYERS_EMBEDDING_H_
@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "trainer/layers/context.h"
+#include "trainer/layers/dropout.h"
 
 namespace shardshift::trainer {
 
@@ -16,16 +17,20 @@ class Embedding {
  public:
   explicit Embedding(LayerContext& context);
 
-  // y: [R, H] from batch.tokens. One all-reduce.
+  // y: [r, H] from batch.tokens. Sums y.
   absl::Status Forward(const MicroBatch& batch, float* y);
 
-  // dy: [R, H]. Adds the gradients of both tables.
-  void Backward(const float* dy, const MicroBatch& batch);
+  // dy: [r, H]. Adds the gradients of both tables. Gathers dy: tokens of any
+  // position may have their rows here.
+  absl::Status Backward(const float* dy, const MicroBatch& batch);
 
  private:
+  void AddPositions(const MicroBatch& batch, float* y) const;
+
   LayerContext& context_;
   int64_t words_;
   std::optional<int64_t> positions_;
+  HiddenDropout dropout_;
   int64_t rows_;       // of this rank, padding included
   int64_t row_begin_;  // vocabulary id of the first one
 };

@@ -36,11 +36,13 @@ absl::Status LossHead::Forward(const float* x, const MicroBatch& batch,
   Communicator& comm = context_.mesh.tensor();
   const int64_t leaves = context_.leaves_per_rank();
   const int64_t rows = batch.num_samples * context_.seq_length;
-  cache.normed = Buffer(rows * context_.model.hidden_size);
+  const int64_t held_rows = context_.shards.rows(rows);
+  cache.normed = Buffer(held_rows * context_.model.hidden_size);
   cache.logits = Buffer(rows * output_.out());
   cache.maximum = Buffer(rows);
-  norm_.Forward(x, rows, cache.normed.data(), cache.stats);
-  output_.Forward(cache.normed.data(), rows, cache.logits.data());
+  norm_.Forward(x, held_rows, cache.normed.data(), cache.stats);
+  SS_RETURN_IF_ERROR(
+      output_.Forward(cache.normed.data(), rows, cache.logits.data()));
 
   const kernels::LogitsShard shard = Shard(cache, rows);
   context_.kernels.row_max({.shard = shard, .max = cache.maximum.data()});
@@ -80,7 +82,7 @@ absl::Status LossHead::Backward(const float* x, const MicroBatch& batch,
                                            .max = cache.maximum.data(),
                                            .sum = cache.exp_sum.data(),
                                            .dlogits = cache.logits.data()});
-  Buffer d_normed(rows * context_.model.hidden_size);
+  Buffer d_normed(context_.shards.rows(rows) * context_.model.hidden_size);
   SS_RETURN_IF_ERROR(output_.Backward(cache.normed.data(), cache.logits.data(),
                                       batch, d_normed.data()));
   norm_.Backward(x, d_normed.data(), cache.stats, batch, dx);

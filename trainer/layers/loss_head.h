@@ -21,7 +21,7 @@ class LossHead {
  public:
   struct Cache {
     Norm::Stats stats;
-    Buffer normed;   // [R, H]
+    Buffer normed;   // [r, H]
     Buffer logits;   // [R, padded vocabulary / TP]
     Buffer maximum;  // [R], over the whole vocabulary
     Buffer exp_sum;  // [R]
@@ -31,13 +31,14 @@ class LossHead {
   // `tied_entry` of the gradients.
   LossHead(LayerContext& context, std::optional<int64_t> tied_entry);
 
-  // x: [R, H]. sample_losses: [b], each the sum of the losses of the sample's
-  // tokens, a double chain over positions. Two all-reduces.
+  // x: [r, H]. sample_losses: [b], each the sum of the losses of the sample's
+  // tokens, a double chain over positions. Gathers; two
+  // all-reduces.
   absl::Status Forward(const float* x, const MicroBatch& batch, Cache& cache,
                        std::span<double> sample_losses);
 
-  // The gradient of the sum of all token losses; dx: [R, H]. Consumes the
-  // logits of the cache. One all-reduce.
+  // The gradient of the sum of all token losses; dx: [r, H]. Consumes the
+  // logits of the cache. Gathers, sums dx.
   absl::Status Backward(const float* x, const MicroBatch& batch, Cache& cache,
                         float* dx);
 

@@ -2,6 +2,7 @@
 #include "trainer/layers/mlp.h"
 
 #include "absl/strings/str_cat.h"
+#include "ckpt/core/status_macros.h"
 
 namespace shardshift::trainer {
 
@@ -16,7 +17,7 @@ absl::Status Mlp::Forward(const float* x, int64_t rows, float* y,
                           Cache& cache) {
   cache.fc1 = Buffer(rows * fc1_.out());
   cache.activated = Buffer(rows * width_);
-  fc1_.Forward(x, rows, cache.fc1.data());
+  SS_RETURN_IF_ERROR(fc1_.Forward(x, rows, cache.fc1.data()));
   if (context_.model.swiglu) {
     context_.kernels.swiglu_forward({.x = cache.fc1.data(),
                                      .rows = rows,
@@ -37,7 +38,8 @@ absl::Status Mlp::Backward(const float* x, const float* dy, const Cache& cache,
                            const MicroBatch& batch, float* dx) {
   const int64_t rows = batch.num_samples * context_.seq_length;
   Buffer d_activated(rows * width_);
-  fc2_.Backward(cache.activated.data(), dy, batch, d_activated.data());
+  SS_RETURN_IF_ERROR(
+      fc2_.Backward(cache.activated.data(), dy, batch, d_activated.data()));
   Buffer d_fc1(rows * fc1_.out());
   if (context_.model.swiglu) {
     context_.kernels.swiglu_backward({.dy = d_activated.data(),

@@ -23,10 +23,10 @@ class Mlp {
   // `layer` is the layer's prefix, "layers.3.".
   Mlp(LayerContext& context, const std::string& layer);
 
-  // x, y: [R, H]. One all-reduce.
+  // x, y: [r, H]. `rows` is R. Gathers x, sums y.
   absl::Status Forward(const float* x, int64_t rows, float* y, Cache& cache);
 
-  // dx: [R, H]. One all-reduce.
+  // dx: [r, H]. Gathers dy and x, sums dx.
   absl::Status Backward(const float* x, const float* dy, const Cache& cache,
                         const MicroBatch& batch, float* dx);
 

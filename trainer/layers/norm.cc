@@ -37,8 +37,8 @@ void Norm::Forward(const float* x, int64_t rows, float* y, Stats& stats) const {
 void Norm::AddWeightGradient(const float* x, const float* dy,
                              const Stats& stats, const MicroBatch& batch) {
   const int64_t hidden = context_.model.hidden_size;
-  const int64_t blocks = context_.gradients.blocks();
-  const int64_t positions = context_.seq_length / blocks;
+  const int64_t blocks = context_.shards.blocks();
+  const int64_t positions = context_.shards.positions() / blocks;
   for (int64_t i = 0; i < batch.num_samples; ++i) {
     const int64_t sample = batch.first_sample + i;
     float* weight_sums = context_.gradients.OpenBlocks(weight_, sample);
@@ -75,7 +75,7 @@ void Norm::Backward(const float* x, const float* dy, const Stats& stats,
       .weight = context_.parameters.data(weight_),
       .mean = stats.mean.data(),
       .rstd = stats.rstd.data(),
-      .rows = batch.num_samples * context_.seq_length,
+      .rows = batch.num_samples * context_.shards.positions(),
       .hidden = context_.model.hidden_size,
       .dx = dx};
   if (rms_) {

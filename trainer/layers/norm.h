@@ -1,5 +1,5 @@
 // LayerNorm or RMSNorm, as the model has it, replicated over tensor-parallel
-// ranks. Equations: kernels/norm.h.
+// ranks, each norming the rows it has. Equations: kernels/norm.h.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_TRAINER_LAYERS_NORM_H_
 #define SHARDSHIFT_TRAINER_LAYERS_NORM_H_
@@ -14,7 +14,7 @@ namespace shardshift::trainer {
 
 class Norm {
  public:
-  // Kept from forward to backward, [R] each.
+  // Kept from forward to backward, [r] each.
   struct Stats {
     Buffer mean;
     Buffer rstd;
@@ -23,10 +23,10 @@ class Norm {
   // `name` is "<layer>.weight" without the suffix.
   Norm(LayerContext& context, const std::string& name);
 
-  // x, y: [R, H].
+  // x, y: [rows, H].
   void Forward(const float* x, int64_t rows, float* y, Stats& stats) const;
 
-  // Adds the gradients of weight and bias; dx: [R, H], overwritten; may be dy.
+  // Adds the gradients of weight and bias; dx: [r, H], overwritten; may be dy.
   void Backward(const float* x, const float* dy, const Stats& stats,
                 const MicroBatch& batch, float* dx);
 

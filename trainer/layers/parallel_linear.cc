@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "ckpt/core/status_macros.h"
 #include "trainer/buffer.h"
 
 namespace shardshift::trainer {
@@ -96,11 +97,12 @@ void AddColumnBiasGradient(LayerContext& context, int64_t entry,
   }
 }
 
-// The bias of outputs that every rank has: summed by blocks of positions.
+// The bias of outputs that every rank has: summed by blocks of positions, of
+// those that this rank has.
 void AddRowBiasGradient(LayerContext& context, int64_t entry, const float* dy,
                         int64_t out, const MicroBatch& batch) {
-  const int64_t blocks = context.gradients.blocks();
-  const int64_t positions = context.seq_length / blocks;
+  const int64_t blocks = context.shards.blocks();
+  const int64_t positions = context.shards.positions() / blocks;
   for (int64_t i = 0; i < batch.num_samples; ++i) {
     const int64_t sample = batch.first_sample + i;
     float* sums = context.gradients.OpenBlocks(entry, sample);
@@ -132,31 +134,47 @@ ColumnParallelLinear::ColumnParallelLinear(LayerContext& context,
   in_ = shape[1];
 }
 
-void ColumnParallelLinear::Forward(const float* x, int64_t rows,
-                                   float* y) const {
-  Multiply(context_, x, rows, context_.parameters.data(weight_), out_, in_,
-           /*leaves=*/1, y);
-  if (!bias_.has_value()) return;
+absl::Status ColumnParallelLinear::Forward(const float* x, int64_t rows,
+                                           float* y) const {
+  SS_ASSIGN_OR_RETURN(const SequenceShards::WholeRows whole,
+                      context_.shards.Gather(x, rows));
+  Multiply(context_, whole.data(), rows, context_.parameters.data(weight_),
+           out_, in_, /*leaves=*/1, y);
+  if (!bias_.has_value()) return absl::OkStatus();
   context_.kernels.add_bias({.x = y,
                              .ldx = out_,
                              .bias = context_.parameters.data(*bias_),
                              .rows = rows,
                              .cols = out_});
+  return absl::OkStatus();
+}
+
+absl::Status ColumnParallelLinear::AddGradients(const float* x, const float* dy,
+                                                const MicroBatch& batch) {
+  SS_ASSIGN_OR_RETURN(
+      const SequenceShards::WholeRows whole,
+      context_.shards.Gather(x, batch.num_samples * context_.seq_length));
+  AddWeightGradient(context_, gradient_entry_, dy, whole.data(), out_, in_,
+                    batch);
+  if (bias_.has_value()) {
+    AddColumnBiasGradient(context_, *bias_, dy, out_, batch);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ColumnParallelLinear::Backward(const float* x, const float* dy,
                                             const MicroBatch& batch,
                                             float* dx) {
   const int64_t rows = batch.num_samples * context_.seq_length;
-  const int64_t leaves = context_.leaves_per_rank();
-  AddWeightGradient(context_, gradient_entry_, dy, x, out_, in_, batch);
-  if (bias_.has_value()) {
-    AddColumnBiasGradient(context_, *bias_, dy, out_, batch);
-  }
-  MultiplyBackward(context_, dy, rows, context_.parameters.data(weight_), out_,
-                   in_, leaves, parts_, dx);
-  return context_.mesh.tensor().TreeAllReduceInPlace(
-      {dx, static_cast<size_t>(rows * in_)}, leaves);
+  SS_RETURN_IF_ERROR(AddGradients(x, dy, batch));
+  return context_.shards.Sum(
+      rows,
+      [&](float* partial) {
+        MultiplyBackward(context_, dy, rows, context_.parameters.data(weight_),
+                         out_, in_, context_.leaves_per_rank(), parts_,
+                         partial);
+      },
+      dx);
 }
 
 RowParallelLinear::RowParallelLinear(LayerContext& context,
@@ -172,29 +190,35 @@ RowParallelLinear::RowParallelLinear(LayerContext& context,
 
 absl::Status RowParallelLinear::Forward(const float* x, int64_t rows,
                                         float* y) const {
-  const int64_t leaves = context_.leaves_per_rank();
-  Multiply(context_, x, rows, context_.parameters.data(weight_), out_, in_,
-           leaves, y);
-  const absl::Status summed = context_.mesh.tensor().TreeAllReduceInPlace(
-      {y, static_cast<size_t>(rows * out_)}, leaves);
-  if (!summed.ok() || !bias_.has_value()) return summed;
+  SS_RETURN_IF_ERROR(context_.shards.Sum(
+      rows,
+      [&](float* partial) {
+        Multiply(context_, x, rows, context_.parameters.data(weight_), out_,
+                 in_, context_.leaves_per_rank(), partial);
+      },
+      y));
+  if (!bias_.has_value()) return absl::OkStatus();
   context_.kernels.add_bias({.x = y,
                              .ldx = out_,
                              .bias = context_.parameters.data(*bias_),
-                             .rows = rows,
+                             .rows = context_.shards.rows(rows),
                              .cols = out_});
   return absl::OkStatus();
 }
 
-void RowParallelLinear::Backward(const float* x, const float* dy,
-                                 const MicroBatch& batch, float* dx) {
-  AddWeightGradient(context_, weight_, dy, x, out_, in_, batch);
+absl::Status RowParallelLinear::Backward(const float* x, const float* dy,
+                                         const MicroBatch& batch, float* dx) {
+  const int64_t rows = batch.num_samples * context_.seq_length;
   if (bias_.has_value()) {
     AddRowBiasGradient(context_, *bias_, dy, out_, batch);
   }
-  MultiplyBackward(context_, dy, batch.num_samples * context_.seq_length,
+  SS_ASSIGN_OR_RETURN(const SequenceShards::WholeRows whole,
+                      context_.shards.Gather(dy, rows));
+  AddWeightGradient(context_, weight_, whole.data(), x, out_, in_, batch);
+  MultiplyBackward(context_, whole.data(), rows,
                    context_.parameters.data(weight_), out_, in_, /*leaves=*/1,
                    /*parts=*/1, dx);
+  return absl::OkStatus();
 }
 
 }  // namespace shardshift::trainer

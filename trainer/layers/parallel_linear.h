@@ -1,6 +1,8 @@
 // Linear layers cut over the tensor-parallel ranks; weights are [out, in],
 // y = x W^T. Source: Megatron's layers.py; parallel-layout.md 4.1 and 4.2;
-// order of sums: invariant-numerics.md 2.1 and 2.2.
+// order of sums: invariant-numerics.md 2.1 and 2.2. What "gathers" or "sums"
+// communicates: sequence_shards.h. The inputs of a column-parallel layer and
+// the outputs of a row-parallel one are H wide.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_TRAINER_LAYERS_PARALLEL_LINEAR_H_
 #define SHARDSHIFT_TRAINER_LAYERS_PARALLEL_LINEAR_H_
@@ -32,15 +34,18 @@ class ColumnParallelLinear {
   int64_t in() const { return in_; }
   int64_t out() const { return out_; }  // of this rank
 
-  // x: [R, in]; y: [R, out].
-  void Forward(const float* x, int64_t rows, float* y) const;
+  // x: [r, in]; y: [R, out]. `rows` is R. Gathers x.
+  absl::Status Forward(const float* x, int64_t rows, float* y) const;
 
-  // Adds the gradients of weight and bias; dx: [R, in], summed over the ranks
-  // (one all-reduce).
+  // dy: [R, out]. Adds the gradients of weight and bias; dx: [r, in], summed
+  // over the ranks. Gathers x, sums dx.
   absl::Status Backward(const float* x, const float* dy,
                         const MicroBatch& batch, float* dx);
 
  private:
+  absl::Status AddGradients(const float* x, const float* dy,
+                            const MicroBatch& batch);
+
   LayerContext& context_;
   int64_t weight_;
   std::optional<int64_t> bias_;
@@ -55,13 +60,13 @@ class RowParallelLinear {
  public:
   RowParallelLinear(LayerContext& context, const std::string& name);
 
-  // x: [R, in of this rank]; y: [R, out], summed over the ranks (one
-  // all-reduce), then the bias added.
+  // x: [R, in of this rank]; y: [r, out], summed over the ranks, then the bias
+  // added. `rows` is R. Sums y.
   absl::Status Forward(const float* x, int64_t rows, float* y) const;
 
-  // dx: [R, in of this rank].
-  void Backward(const float* x, const float* dy, const MicroBatch& batch,
-                float* dx);
+  // dy: [r, out]; dx: [R, in of this rank]. Gathers dy.
+  absl::Status Backward(const float* x, const float* dy,
+                        const MicroBatch& batch, float* dx);
 
  private:
   LayerContext& context_;

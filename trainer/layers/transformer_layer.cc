@@ -15,6 +15,26 @@ void Accumulate(const LayerContext& context, const Buffer& a, Buffer& sum) {
       {.a = sum.data(), .b = a.data(), .count = sum.size(), .out = sum.data()});
 }
 
+// The gradient behind a dropout: that of its output, or a copy of it with
+// holes.
+class BehindDropout {
+ public:
+  BehindDropout(const HiddenDropout& dropout, const MicroBatch& batch,
+                const Buffer& dy)
+      : data_(dy.data()) {
+    if (!dropout.is_on()) return;
+    copy_ = Buffer(dy.size());
+    dropout.Apply(batch, dy.data(), copy_.data());
+    data_ = copy_.data();
+  }
+
+  const float* data() const { return data_; }
+
+ private:
+  Buffer copy_;
+  const float* data_;
+};
+
 }  // namespace
 
 TransformerLayer::TransformerLayer(LayerContext& context, int64_t layer,
@@ -28,25 +48,34 @@ TransformerLayer::TransformerLayer(LayerContext& context,
       attention_norm_(context, absl::StrCat(prefix, "attention_norm")),
       attention_(context, prefix, rope),
       mlp_norm_(context, absl::StrCat(prefix, "mlp_norm")),
-      mlp_(context, prefix) {}
+      mlp_(context, prefix),
+      attention_dropout_(context, absl::StrCat(prefix, "attention")),
+      mlp_dropout_(context, absl::StrCat(prefix, "mlp")) {}
 
-absl::Status TransformerLayer::Forward(Buffer x, int64_t rows, Buffer& y,
-                                       Cache& cache) {
+absl::Status TransformerLayer::Forward(Buffer x, const MicroBatch& batch,
+                                       Buffer& y, Cache& cache) {
+  const int64_t rows = batch.num_samples * context_.seq_length;
   const int64_t size = x.size();
+  const int64_t held_rows = context_.shards.rows(rows);
   cache.x = std::move(x);
   cache.attention_in = Buffer(size);
-  attention_norm_.Forward(cache.x.data(), rows, cache.attention_in.data(),
+  attention_norm_.Forward(cache.x.data(), held_rows, cache.attention_in.data(),
                           cache.attention_stats);
   cache.h = Buffer(size);
-  SS_RETURN_IF_ERROR(attention_.Forward(cache.attention_in.data(), rows,
+  SS_RETURN_IF_ERROR(attention_.Forward(cache.attention_in.data(), batch,
                                         cache.h.data(), cache.attention));
+  if (attention_dropout_.is_on()) {
+    attention_dropout_.Apply(batch, cache.h.data(), cache.h.data());
+  }
   Accumulate(context_, cache.x, cache.h);
 
   cache.mlp_in = Buffer(size);
-  mlp_norm_.Forward(cache.h.data(), rows, cache.mlp_in.data(), cache.mlp_stats);
+  mlp_norm_.Forward(cache.h.data(), held_rows, cache.mlp_in.data(),
+                    cache.mlp_stats);
   y = Buffer(size);
   SS_RETURN_IF_ERROR(
       mlp_.Forward(cache.mlp_in.data(), rows, y.data(), cache.mlp));
+  if (mlp_dropout_.is_on()) mlp_dropout_.Apply(batch, y.data(), y.data());
   Accumulate(context_, cache.h, y);
   return absl::OkStatus();
 }
@@ -54,15 +83,17 @@ absl::Status TransformerLayer::Forward(Buffer x, int64_t rows, Buffer& y,
 absl::Status TransformerLayer::Backward(const Cache& cache,
                                         const MicroBatch& batch, Buffer& dy) {
   Buffer branch(dy.size());
-  SS_RETURN_IF_ERROR(mlp_.Backward(cache.mlp_in.data(), dy.data(), cache.mlp,
-                                   batch, branch.data()));
+  SS_RETURN_IF_ERROR(mlp_.Backward(
+      cache.mlp_in.data(), BehindDropout(mlp_dropout_, batch, dy).data(),
+      cache.mlp, batch, branch.data()));
   mlp_norm_.Backward(cache.h.data(), branch.data(), cache.mlp_stats, batch,
                      branch.data());
   Accumulate(context_, branch, dy);
 
-  SS_RETURN_IF_ERROR(attention_.Backward(cache.attention_in.data(), dy.data(),
-                                         cache.attention, batch,
-                                         branch.data()));
+  SS_RETURN_IF_ERROR(
+      attention_.Backward(cache.attention_in.data(),
+                          BehindDropout(attention_dropout_, batch, dy).data(),
+                          cache.attention, batch, branch.data()));
   attention_norm_.Backward(cache.x.data(), branch.data(), cache.attention_stats,
                            batch, branch.data());
   Accumulate(context_, branch, dy);

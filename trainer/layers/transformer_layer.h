@@ -1,5 +1,6 @@
 // One pre-norm transformer layer:
 //   h = x + attention(attention_norm(x));  y = h + mlp(mlp_norm(h))
+// with dropout on what is added.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_TRAINER_LAYERS_TRANSFORMER_LAYER_H_
 #define SHARDSHIFT_TRAINER_LAYERS_TRANSFORMER_LAYER_H_
@@ -10,6 +11,7 @@
 #include "trainer/buffer.h"
 #include "trainer/layers/attention.h"
 #include "trainer/layers/context.h"
+#include "trainer/layers/dropout.h"
 #include "trainer/layers/mlp.h"
 #include "trainer/layers/norm.h"
 
@@ -17,7 +19,7 @@ namespace shardshift::trainer {
 
 class TransformerLayer {
  public:
-  // Kept from forward to backward; all buffers without a shape are [R, H].
+  // Kept from forward to backward; all buffers without a shape are [r, H].
   struct Cache {
     Buffer x;
     Norm::Stats attention_stats;
@@ -31,10 +33,13 @@ class TransformerLayer {
 
   TransformerLayer(LayerContext& context, int64_t layer, const RopeTable& rope);
 
-  // Takes x and gives y. Two all-reduces.
-  absl::Status Forward(Buffer x, int64_t rows, Buffer& y, Cache& cache);
+  // Takes x and gives y. Two all-reduces, or as many all-gathers
+  // and reduce-scatters.
+  absl::Status Forward(Buffer x, const MicroBatch& batch, Buffer& y,
+                       Cache& cache);
 
-  // dy becomes dx in place. Two all-reduces.
+  // dy becomes dx in place. Two all-reduces, or four all-gathers and two
+  // reduce-scatters.
   absl::Status Backward(const Cache& cache, const MicroBatch& batch,
                         Buffer& dy);
 
@@ -47,6 +52,8 @@ class TransformerLayer {
   Attention attention_;
   Norm mlp_norm_;
   Mlp mlp_;
+  HiddenDropout attention_dropout_;
+  HiddenDropout mlp_dropout_;
 };
 
 }  // namespace shardshift::trainer

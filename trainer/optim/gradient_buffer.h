@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "kernels/kernels.h"
 #include "reshard/layout/flat_buffer.h"
 #include "trainer/comm/communicator.h"
@@ -22,10 +23,19 @@ class GradientBuffer {
   // parameter, or of one of two uses of it.
   struct Entry {
     reshard::Range range;
-    // Summed over positions: `blocks` accumulators, each a chain over the
-    // (sample, position) pairs of its share of the positions, combined by a
-    // tree when the group closes (invariant-numerics.md 2.3).
+    // Summed over positions: an accumulator a block of them, each a chain over
+    // the (sample, position) pairs of its block, combined by a tree when the
+    // group closes (invariant-numerics.md 2.3).
     bool by_block = false;
+  };
+
+  // The blocks of positions that this rank sums over.
+  struct Blocks {
+    int64_t count = 0;
+    // Whether the tensor-parallel peers have as many others each. The sums of
+    // the groups are then kept apart until SumBlocks, as blocks come before
+    // groups in the tree.
+    bool are_shared_out = false;
   };
 
   // Where the gradient of one sample goes: stored, or added to what is there.
@@ -35,7 +45,7 @@ class GradientBuffer {
   };
 
   GradientBuffer(const kernels::Kernels& kernels, std::vector<Entry> entries,
-                 int64_t num_elements, SampleTree tree, int64_t blocks);
+                 int64_t num_elements, SampleTree tree, const Blocks& blocks);
 
   // Before the first visit of a batch.
   void BeginBatch();
@@ -55,18 +65,28 @@ class GradientBuffer {
   // Ends the visit of `sample`.
   void Close(int64_t entry, int64_t sample);
 
+  // Adds up what the ranks of `tensor` have of those entries by_block that have
+  // been visited for every sample. One all-reduce if the blocks are shared out
+  // and there are any that it was not called for before, else none.
+  absl::Status SumBlocks(Communicator& tensor);
+
   // The summed nodes of `range`, once each of its entries has been visited for
-  // every sample. Valid until the next Open.
+  // every sample, and SumBlocks has been called. Valid until the next Open.
   std::vector<TreeBuffer> Nodes(const reshard::Range& range) const;
 
-  // Whether every entry within `range` has been visited for every sample.
+  // Whether that holds for every entry within `range`.
   bool IsComplete(const reshard::Range& range) const;
 
   const SampleTree& tree() const { return tree_; }
-  int64_t blocks() const { return blocks_; }
   int64_t bytes() const;
 
  private:
+  bool IsVisited(size_t entry) const {
+    return num_visited_[entry] == tree_.num_samples();
+  }
+  // Where the sum over a group's blocks goes.
+  float* SumOverBlocks(int64_t entry, const SampleTree::Visit& visit);
+  void Merge(const SampleTree::Visit& visit, const reshard::Range& range);
   float* Slot(int64_t slot, const reshard::Range& range) {
     return slots_[slot].data() + range.begin;
   }
@@ -74,11 +94,15 @@ class GradientBuffer {
   const kernels::Kernels& kernels_;
   std::vector<Entry> entries_;
   SampleTree tree_;
-  int64_t blocks_;
+  Blocks blocks_;
   std::vector<std::vector<float>> slots_;
-  std::vector<int64_t> block_offsets_;  // by entry, into block_sums_
-  std::vector<float> block_sums_;
+  // Elements of all entries by_block, and of those before each entry.
+  int64_t by_block_size_ = 0;
+  std::vector<int64_t> by_block_offsets_;
+  std::vector<float> block_sums_;     // entry after entry, [count, size] each
+  std::vector<float> group_sums_;     // [groups, by_block_size_], if shared out
   std::vector<int64_t> num_visited_;  // samples of the batch, by entry
+  std::vector<bool> is_summed_;       // over the ranks, by entry
 };
 
 }  // namespace shardshift::trainer

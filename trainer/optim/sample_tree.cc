@@ -15,7 +15,8 @@ SampleTree::SampleTree(int64_t groups, int64_t samples_per_group,
     const auto slot = static_cast<int64_t>(nodes_.size());
     num_slots_ = std::max(num_slots_, slot + 1);
     for (int64_t i = 0; i < samples_per_group; ++i) {
-      visits_.push_back({.slot = slot,
+      visits_.push_back({.group = group - begin_group,
+                         .slot = slot,
                          .opens_group = i == 0,
                          .closes_group = i == samples_per_group - 1});
     }

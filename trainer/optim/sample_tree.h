@@ -22,6 +22,7 @@ class SampleTree {
   // add it to `slot`; then, `merges` times, add the highest slot in use to the
   // one below and free it.
   struct Visit {
+    int64_t group = 0;  // counts from the rank's first
     int64_t slot = 0;
     bool opens_group = false;
     bool closes_group = false;
@@ -35,6 +36,10 @@ class SampleTree {
 
   int64_t groups() const { return groups_; }
   int64_t num_samples() const { return static_cast<int64_t>(visits_.size()); }
+  // Groups of this rank.
+  int64_t num_groups() const {
+    return visits_.empty() ? 0 : visits_.back().group + 1;
+  }
   int64_t num_slots() const { return num_slots_; }
 
   // `sample` counts from the rank's first one.

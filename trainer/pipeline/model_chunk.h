@@ -16,8 +16,8 @@
 #include "trainer/layers/attention.h"
 #include "trainer/layers/context.h"
 #include "trainer/layers/embedding.h"
+#include "trainer/layers/layer_stack.h"
 #include "trainer/layers/loss_head.h"
-#include "trainer/layers/transformer_layer.h"
 
 namespace shardshift::trainer {
 
@@ -32,7 +32,7 @@ class ModelChunk {
   // What a micro-batch leaves behind between its forward and its backward.
   struct Cache {
     MicroBatch batch;
-    std::vector<TransformerLayer::Cache> layers;
+    LayerStack::Cache layers;
     Buffer head_in;
     LossHead::Cache head;
   };
@@ -44,20 +44,19 @@ class ModelChunk {
   bool has_embedding() const { return embedding_.has_value(); }
   bool has_head() const { return head_.has_value(); }
 
-  // Of cache.batch. x [R, H] becomes the output in place; with the embedding
+  // Of cache.batch. x [r, H] becomes the output in place; with the embedding
   // it is written first, with the head it is used up and sample_losses, [b],
   // are set.
   absl::Status Forward(Buffer& x, Cache& cache,
                        std::span<double> sample_losses);
 
-  // dx [R, H], of the output, becomes that of the input in place; with the head
+  // dx [r, H], of the output, becomes that of the input in place; with the head
   // it is written first.
   absl::Status Backward(Buffer& dx, Cache& cache);
 
  private:
-  LayerContext& context_;
   std::optional<Embedding> embedding_;
-  std::vector<TransformerLayer> layers_;
+  LayerStack layers_;
   std::optional<LossHead> head_;
 };
 

@@ -25,7 +25,9 @@ Stage::Stage(LayerContext& context, std::optional<int64_t> tied_entry)
 }
 
 MicroBatch Stage::Slice(const Batch& batch, int64_t micro_batch) const {
-  MicroBatch slice{.first_sample = micro_batch * batch.micro_batch_size,
+  const int64_t first = micro_batch * batch.micro_batch_size;
+  MicroBatch slice{.first_sample = first,
+                   .number_in_run = batch.number_in_run + first,
                    .num_samples = batch.micro_batch_size};
   if (batch.tokens.empty()) return slice;
   const int64_t at = slice.first_sample * context_.seq_length;
@@ -36,7 +38,7 @@ MicroBatch Stage::Slice(const Batch& batch, int64_t micro_batch) const {
 }
 
 Buffer Stage::MakeActivation(const MicroBatch& batch) const {
-  return Buffer(batch.num_samples * context_.seq_length *
+  return Buffer(batch.num_samples * context_.shards.positions() *
                 context_.model.hidden_size);
 }
 

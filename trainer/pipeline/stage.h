@@ -22,6 +22,7 @@ namespace shardshift::trainer {
 
 // A rank's share of a global batch, cut into micro-batches.
 struct Batch {
+  int64_t number_in_run = 0;  // of the first sample, counted over the whole run
   int64_t num_samples = 0;
   int64_t micro_batch_size = 0;
   // [num_samples, S] each; empty on middle stages.

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "ckpt/core/status_macros.h"
 #include "kernels/random.h"
@@ -52,14 +53,16 @@ struct Trained {
 
 absl::StatusOr<Trained> TrainerGradients(const RunConfig& config,
                                          const reshard::Layout& layout,
-                                         int64_t micro_batch_size) {
-  const LogicalValues weights = RandomWeights(config.model);
+                                         int64_t micro_batch_size,
+                                         const ActivationOptions& activations,
+                                         const LogicalValues& weights) {
   Batch batch = MockBatch(config, 0);
   batch.micro_batch_size = micro_batch_size;
   std::mutex mutex;
   Trained trained;
   SS_RETURN_IF_ERROR(OnEveryRank(
-      config, layout, [&](Mesh& mesh, RankModel& model) -> absl::Status {
+      config, layout,
+      [&](Mesh& mesh, RankModel& model) -> absl::Status {
         SS_RETURN_IF_ERROR(SetState(weights, config, model, 0));
         SS_ASSIGN_OR_RETURN(
             const StepResult result,
@@ -69,7 +72,8 @@ absl::StatusOr<Trained> TrainerGradients(const RunConfig& config,
         const std::lock_guard lock(mutex);
         trained = {.loss = result.loss, .gradients = std::move(gradients)};
         return absl::OkStatus();
-      }));
+      },
+      activations));
   return trained;
 }
 
@@ -208,7 +212,8 @@ class GradientTest : public ::testing::TestWithParam<TinyFamily> {};
 TEST_P(GradientTest, IsThatOfTheReferenceOnEveryLayout) {
   const RunConfig& config = GetParam().config;
   ASSERT_OK_AND_ASSIGN(const Trained one_rank,
-                       TrainerGradients(config, {}, /*micro_batch_size=*/1));
+                       TrainerGradients(config, {}, /*micro_batch_size=*/1, {},
+                                        RandomWeights(config.model)));
   const std::vector<Probe> probes = MakeProbes(config, one_rank.gradients);
   const double loss = Reference(config).Loss();
   for (const reshard::Layout& layout :
@@ -216,14 +221,91 @@ TEST_P(GradientTest, IsThatOfTheReferenceOnEveryLayout) {
         reshard::Layout{.tensor = 4},
         reshard::Layout{
             .tensor = 2, .data = 2, .distributed_optimizer = true}}) {
-    SCOPED_TRACE(reshard::ToString(layout));
-    ASSERT_OK_AND_ASSIGN(
-        const Trained trained,
-        TrainerGradients(config, layout, /*micro_batch_size=*/2));
-    EXPECT_NEAR(trained.loss, loss, kRoundings * kRoundingUnit * loss);
-    ExpectGradients(config, trained.gradients, probes);
-    EXPECT_TRUE(trained.gradients == one_rank.gradients);
+    for (const bool sequence_parallel : {false, true}) {
+      if (sequence_parallel && layout.tensor == 1) continue;
+      SCOPED_TRACE(absl::StrCat(reshard::ToString(layout),
+                                " sequence parallel ", sequence_parallel));
+      ASSERT_OK_AND_ASSIGN(
+          const Trained trained,
+          TrainerGradients(config, layout, /*micro_batch_size=*/2,
+                           {.sequence_parallel = sequence_parallel},
+                           RandomWeights(config.model)));
+      EXPECT_NEAR(trained.loss, loss, kRoundings * kRoundingUnit * loss);
+      ExpectGradients(config, trained.gradients, probes);
+      EXPECT_TRUE(trained.gradients == one_rank.gradients);
+    }
   }
+}
+
+double Norm(const LogicalValues& values) {
+  double sum = 0;
+  for (const std::vector<float>& tensor : values) {
+    for (const float value : tensor) sum += static_cast<double>(value) * value;
+  }
+  return std::sqrt(sum);
+}
+
+// The reference model drops nothing, so the trainer's own loss has to do: along
+// the gradient its slope is the gradient's length. A mask that differs between
+// forward and backward, or is not applied, is off by far more than a hundredth.
+TEST_P(GradientTest, WithDropoutIsTheSlopeAlongItself) {
+  constexpr double kStep = 0.01;
+  for (const auto& [attention, hidden] :
+       {std::pair(0.3, 0.0), std::pair(0.0, 0.3)}) {
+    RunConfig config = GetParam().config;
+    config.attention_dropout = attention;
+    config.hidden_dropout = hidden;
+    const LogicalValues weights = RandomWeights(config.model);
+    ASSERT_OK_AND_ASSIGN(const Trained at,
+                         TrainerGradients(config, {}, 1, {}, weights));
+    const double length = Norm(at.gradients);
+    double slope = 0;
+    for (const double sign : {1.0, -1.0}) {
+      LogicalValues moved = weights;
+      for (size_t t = 0; t < moved.size(); ++t) {
+        for (size_t i = 0; i < moved[t].size(); ++i) {
+          moved[t][i] +=
+              static_cast<float>(sign * kStep * at.gradients[t][i] / length);
+        }
+      }
+      ASSERT_OK_AND_ASSIGN(const Trained there,
+                           TrainerGradients(config, {}, 1, {}, moved));
+      slope += sign * there.loss / (2 * kStep);
+    }
+    EXPECT_NEAR(slope, length, 0.01 * length) << attention << " " << hidden;
+  }
+}
+
+// The output of equal weights has no tolerance: any difference is damage.
+TEST_P(GradientTest, B129OutputsAreEqualToTheBitAndTellTwoSwappedRows) {
+  const RunConfig& config = GetParam().config;
+  const LogicalValues weights = RandomWeights(config.model);
+  LogicalValues swapped = weights;
+  const std::vector<reshard::LogicalTensor> tensors =
+      reshard::LogicalTensors(config.model);
+  const auto proj =
+      std::find_if(tensors.begin(), tensors.end(), [](const auto& tensor) {
+        return absl::EndsWith(tensor.name, "attention.proj.weight");
+      });
+  std::vector<float>& matrix = swapped[proj - tensors.begin()];
+  std::swap_ranges(matrix.begin(), matrix.begin() + proj->shape[1],
+                   matrix.begin() + proj->shape[1]);
+  std::vector<float> losses;
+  std::vector<float> losses_swapped;
+  for (const int64_t tensor : {1, 2, 4}) {
+    const ActivationOptions options = {.sequence_parallel = tensor == 2};
+    ASSERT_OK_AND_ASSIGN(
+        const Trained good,
+        TrainerGradients(config, {.tensor = tensor}, 1, options, weights));
+    ASSERT_OK_AND_ASSIGN(
+        const Trained damaged,
+        TrainerGradients(config, {.tensor = tensor}, 1, options, swapped));
+    losses.push_back(good.loss);
+    losses_swapped.push_back(damaged.loss);
+  }
+  EXPECT_EQ(losses, std::vector<float>(3, losses[0]));
+  EXPECT_EQ(losses_swapped, std::vector<float>(3, losses_swapped[0]));
+  EXPECT_NE(losses[0], losses_swapped[0]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GradientTest,

@@ -6,8 +6,11 @@
 #include <bit>
 #include <string>
 
+#include "ckpt/core/status_macros.h"
 #include "kernels/random.h"
 #include "kernels/tree.h"
+#include "tests/testutil/status_matchers.h"
+#include "trainer/comm/thread_communicator.h"
 
 namespace shardshift::trainer {
 namespace {
@@ -30,15 +33,19 @@ float GradientOf(int64_t sample, int64_t block, int64_t i) {
                          (sample * kBlocks + block) * kSize + i);
 }
 
-GradientBuffer MakeBuffer(int64_t begin_group, int64_t end_group) {
+GradientBuffer MakeBuffer(int64_t begin_group, int64_t end_group,
+                          const GradientBuffer::Blocks& blocks = {
+                              .count = kBlocks}) {
   return GradientBuffer(
       Cpu(),
       {{.range = {0, kSize}}, {.range = {kSize, 2 * kSize}, .by_block = true}},
       2 * kSize, SampleTree(kGroups, kSamplesPerGroup, begin_group, end_group),
-      kBlocks);
+      blocks);
 }
 
-void Visit(GradientBuffer& buffer, int64_t first_sample, int64_t sample) {
+// Of all blocks, or of some.
+void Visit(GradientBuffer& buffer, int64_t first_sample, int64_t sample,
+           int64_t first_block = 0, int64_t num_blocks = kBlocks) {
   const GradientBuffer::Target target = buffer.Open(kPlain, sample);
   for (int64_t i = 0; i < kSize; ++i) {
     const float value = GradientOf(first_sample + sample, 0, i);
@@ -46,9 +53,10 @@ void Visit(GradientBuffer& buffer, int64_t first_sample, int64_t sample) {
   }
   buffer.Close(kPlain, sample);
   float* blocks = buffer.OpenBlocks(kByBlock, sample);
-  for (int64_t block = 0; block < kBlocks; ++block) {
+  for (int64_t block = 0; block < num_blocks; ++block) {
     for (int64_t i = 0; i < kSize; ++i) {
-      blocks[block * kSize + i] += GradientOf(first_sample + sample, block, i);
+      blocks[block * kSize + i] +=
+          GradientOf(first_sample + sample, first_block + block, i);
     }
   }
   buffer.Close(kByBlock, sample);
@@ -122,6 +130,60 @@ TEST(GradientBuffer, SumsInCanonicalOrderOnAnyRanks) {
   EXPECT_EQ(SummedBits({0, 1, 2, 3, 4, 5, 6}), expected);
 }
 
+// The whole sums on every rank of those that share out the blocks.
+std::vector<std::vector<uint32_t>> SummedBitsOfBlocksSharedOut(int ranks) {
+  std::vector<std::vector<uint32_t>> bits(ranks);
+  EXPECT_OK(RunRanks(ranks, {}, [&](Communicator& tensor) -> absl::Status {
+    const int64_t here = kBlocks / ranks;
+    GradientBuffer buffer =
+        MakeBuffer(0, kGroups, {.count = here, .are_shared_out = ranks > 1});
+    for (int64_t n = 0; n < kSamples; ++n) {
+      Visit(buffer, 0, n, tensor.rank() * here, here);
+    }
+    SS_RETURN_IF_ERROR(buffer.SumBlocks(tensor));
+    EXPECT_EQ(tensor.stats().of(CommKind::kTreeAllReduce),
+              (CommStats::Count{1, kGroups * kSize * 4}));
+    std::vector<float> sum(2 * kSize);
+    kernels::CombineNodes({0, kGroups}, buffer.Nodes({0, 2 * kSize}), 2 * kSize,
+                          sum.data());
+    for (const float value : sum) {
+      bits[tensor.rank()].push_back(std::bit_cast<uint32_t>(value));
+    }
+    return absl::OkStatus();
+  }));
+  return bits;
+}
+
+TEST(GradientBuffer, SumsBlocksOfTensorRanksBeforeGroups) {
+  const std::vector<uint32_t> expected = SummedBits({0, kGroups});
+  for (const int ranks : {2, 4}) {
+    for (const std::vector<uint32_t>& bits :
+         SummedBitsOfBlocksSharedOut(ranks)) {
+      EXPECT_EQ(bits, expected) << ranks;
+    }
+  }
+}
+
+// Groups before blocks is another tree: were the bits equal, the test above
+// would not tell.
+TEST(GradientBuffer, DataTellGroupsBeforeBlocksApart) {
+  int64_t differing = 0;
+  for (int64_t i = 0; i < kSize; ++i) {
+    std::vector<float> blocks;
+    for (int64_t block = 0; block < kBlocks; ++block) {
+      std::vector<float> groups(kGroups, 0.0F);
+      for (int64_t n = 0; n < kSamples; ++n) {
+        groups[n / kSamplesPerGroup] += GradientOf(n, block, i);
+      }
+      blocks.push_back(TreeSum(groups));
+    }
+    if (std::bit_cast<uint32_t>(TreeSum(blocks)) != ExpectedBits(kByBlock, i)) {
+      ++differing;
+    }
+  }
+  EXPECT_GT(differing, 0);
+}
+
 // If a chain over all samples gave the same, the test above would be blind.
 TEST(GradientBuffer, DataTellOrdersApart) {
   int64_t differing = 0;
@@ -152,6 +214,10 @@ TEST(GradientBuffer, CountsItsSlotsAndBlocks) {
   EXPECT_EQ(MakeBuffer(0, 1).bytes(), slot + blocks);
   EXPECT_EQ(MakeBuffer(0, 3).bytes(), 2 * slot + blocks);
   EXPECT_EQ(MakeBuffer(0, 4).bytes(), 3 * slot + blocks);
+  // Half of the blocks, and a vector a group.
+  EXPECT_EQ(
+      MakeBuffer(0, 4, {.count = kBlocks / 2, .are_shared_out = true}).bytes(),
+      3 * slot + blocks / 2 + 4 * kSize * 4);
 }
 
 TEST(GradientBuffer, IsCompleteOnceEachEntryHasSeenEverySample) {

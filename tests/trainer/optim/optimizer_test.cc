@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "kernels/random.h"
 #include "reshard/layout/parameters.h"
@@ -50,13 +51,15 @@ struct Outcome {
 
 // One update from StartState.
 absl::StatusOr<Outcome> Update(const RunConfig& config,
-                               const reshard::Layout& layout) {
+                               const reshard::Layout& layout,
+                               const ActivationOptions& activations = {}) {
   const std::array<LogicalValues, 3> start = StartState(config);
   const Batch batch = MockBatch(config, 0);
   std::mutex mutex;
   Outcome outcome;
   SS_RETURN_IF_ERROR(OnEveryRank(
-      config, layout, [&](Mesh& mesh, RankModel& model) -> absl::Status {
+      config, layout,
+      [&](Mesh& mesh, RankModel& model) -> absl::Status {
         for (int64_t role = 0; role < 3; ++role) {
           SS_RETURN_IF_ERROR(SetState(start[role], config, model, role));
         }
@@ -70,7 +73,8 @@ absl::StatusOr<Outcome> Update(const RunConfig& config,
         const std::lock_guard lock(mutex);
         outcome = {.grad_norm = result.grad_norm, .state = std::move(state)};
         return absl::OkStatus();
-      }));
+      },
+      activations));
   return outcome;
 }
 
@@ -171,14 +175,24 @@ TEST(Optimizer, GivesTheSameBitsWithAndWithoutShards) {
   }
 }
 
-TEST(Optimizer, CountsEachLogicalElementOnceInTheNorm) {
+// Replicated vectors are on every tensor-parallel rank, a tied embedding on two
+// stages; with sequence parallelism a rank's sums are of its positions only.
+TEST(Optimizer, B42CountsEachLogicalElementOnceInTheNorm) {
   const RunConfig config = Config();
   ASSERT_OK_AND_ASSIGN(const LogicalValues gradients, Gradients(config));
   const auto norm = static_cast<float>(NormOf(gradients));
+  ASSERT_OK_AND_ASSIGN(const Outcome one_rank, Update(config, {}));
+  EXPECT_FLOAT_EQ(one_rank.grad_norm, norm);
   for (const reshard::Layout& layout : SplitLayouts()) {
-    SCOPED_TRACE(reshard::ToString(layout));
-    ASSERT_OK_AND_ASSIGN(const Outcome outcome, Update(config, layout));
-    EXPECT_FLOAT_EQ(outcome.grad_norm, norm);
+    for (const bool sequence_parallel : {false, true}) {
+      SCOPED_TRACE(absl::StrCat(reshard::ToString(layout),
+                                " sequence parallel ", sequence_parallel));
+      ASSERT_OK_AND_ASSIGN(
+          const Outcome outcome,
+          Update(config, layout, {.sequence_parallel = sequence_parallel}));
+      EXPECT_EQ(outcome.grad_norm, one_rank.grad_norm);
+      EXPECT_TRUE(outcome.state == one_rank.state);
+    }
   }
 }
 
