@@ -7,6 +7,7 @@
 #include <exception>
 #include <iostream>
 #include <numeric>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -101,10 +102,6 @@ std::string UnknownArgument(const CLI::App& app) {
                       nearest);
 }
 
-void PrintError(absl::string_view message) {
-  std::cerr << "error: " << std::string(message) << std::endl;
-}
-
 absl::StatusOr<int> Run(const Action& action) {
   try {
     absl::StatusOr<int> code = action();
@@ -156,7 +153,12 @@ CLI::Validator NumberIn(double min, double max) {
   return CLI::Validator(check, "");
 }
 
-int RunCli(CLI::App& app, int argc, char** argv, const Action& action) {
+void PrintError(absl::string_view message) {
+  std::cerr << "error: " << std::string(message) << std::endl;
+}
+
+int RunCli(CLI::App& app, int argc, char** argv, const Action& action,
+           bool speaks) {
   // A write beyond the limit on file sizes then fails with an error to report.
   std::signal(SIGXFSZ, SIG_IGN);
   std::vector<std::string> arguments;
@@ -165,8 +167,11 @@ int RunCli(CLI::App& app, int argc, char** argv, const Action& action) {
   try {
     app.parse(arguments);
   } catch (const CLI::Success& wish) {
-    return app.exit(wish);  // prints the help or the version
+    std::ostringstream unread;
+    // Prints the help or the version.
+    return speaks ? app.exit(wish) : app.exit(wish, unread, unread);
   } catch (const CLI::ParseError& error) {
+    if (!speaks) return kExitRefused;
     // A misspelt flag or subcommand explains what else is missing.
     PrintError(app.remaining(true).empty()
                    ? absl::StrCat(error.what(), "; see --help")
@@ -175,7 +180,7 @@ int RunCli(CLI::App& app, int argc, char** argv, const Action& action) {
   }
   const absl::StatusOr<int> code = Run(action);
   if (code.ok()) return *code;
-  PrintError(code.status().message());
+  if (speaks) PrintError(code.status().message());
   return ExitCode(code.status());
 }
 

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace shardshift {
 
@@ -35,8 +36,13 @@ CLI::Validator NumberIn(double min, double max);
 
 // Parses the command line, then runs `action`, which a subcommand may set
 // while parsing. Prints errors to stderr, beginning "error: ". Gives the exit
-// code of the program.
-int RunCli(CLI::App& app, int argc, char** argv, const Action& action);
+// code of the program. One that does not speak leaves printing to another
+// process that finds the same.
+int RunCli(CLI::App& app, int argc, char** argv, const Action& action,
+           bool speaks = true);
+
+// As "error: ..." on stderr.
+void PrintError(absl::string_view message);
 
 // InvalidArgument, NotFound, AlreadyExists, FailedPrecondition, OutOfRange
 // and Unimplemented are refused input; any other error is failed work.

@@ -8,6 +8,7 @@
 #include "ckpt/run_dir.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/formats/open_source.h"
+#include "tools/train_ranks.h"
 
 namespace shardshift {
 namespace {
@@ -99,6 +100,20 @@ absl::StatusOr<std::optional<LoadedCheckpoint>> FindCheckpoint(
                            ", written on ",
                            reshard::ToString(loaded.checkpoint.layout)));
   return loaded;
+}
+
+absl::StatusOr<std::optional<LoadedCheckpoint>> FindCheckpointTogether(
+    trainer::Communicator& world, const LoadFlags& flags) {
+  absl::StatusOr<std::optional<LoadedCheckpoint>> found = std::nullopt;
+  if (world.rank() == 0) found = FindCheckpoint(flags);
+  SS_RETURN_IF_ERROR(AgreeOnInput(world, found.status()));
+  LoadFlags same = flags;
+  same.path = found->has_value() ? (*found)->reader->directory() : "";
+  same.if_present = false;
+  SS_RETURN_IF_ERROR(trainer::BroadcastText(world, *same.path));
+  if (world.rank() > 0 && !same.path->empty()) found = FindCheckpoint(same);
+  SS_RETURN_IF_ERROR(AgreeOnInput(world, found.status()));
+  return found;
 }
 
 }  // namespace shardshift

@@ -12,14 +12,18 @@
 #include "ckpt/reader.h"
 #include "tools/known_model.h"
 #include "tools/resolve_run.h"
+#include "trainer/comm/communicator.h"
 
 namespace shardshift {
+
+// Takes whole lines for a person.
+using PrintLine = std::function<void(const std::string&)>;
 
 struct LoadFlags {
   std::optional<std::string> path;
   bool if_present = false;
   bool finetune = false;
-  std::function<void(const std::string&)> print;  // gets whole lines
+  PrintLine print;
 };
 
 // A run to go on with, or weights to start from.
@@ -36,6 +40,10 @@ struct LoadedCheckpoint {
 // OpenSource and ReadWholeModel.
 absl::StatusOr<std::optional<LoadedCheckpoint>> FindCheckpoint(
     const LoadFlags& flags);
+
+// The same on all processes of a job: the first one chooses. Collective.
+absl::StatusOr<std::optional<LoadedCheckpoint>> FindCheckpointTogether(
+    trainer::Communicator& world, const LoadFlags& flags);
 
 }  // namespace shardshift
 

@@ -15,12 +15,11 @@
 #include "ckpt/run_dir.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/exec/part_moves.h"
-#include "reshard/exec/processes.h"
 #include "tools/cli.h"
 #include "tools/explain_rank.h"
 #include "tools/explain_ranks.h"
+#include "tools/launched_cli.h"
 #include "tools/layout_picture.h"
-#include "tools/mpi_processes.h"
 #include "tools/picture.h"
 #include "tools/run_flags.h"
 
@@ -60,9 +59,6 @@ absl::StatusOr<RankReport> ExplainRank(const ckpt::Reader& reader,
 }
 
 absl::StatusOr<int> Explain(const ExplainFlags& flags) {
-  SS_ASSIGN_OR_RETURN(const std::unique_ptr<reshard::Processes> processes,
-                      LaunchedProcesses());
-  if (processes->rank() > 0) return kExitDone;  // the first one tells
   if (!flags.picture.empty()) {
     SS_RETURN_IF_ERROR(CheckPicturePath(flags.picture));
   }
@@ -115,7 +111,11 @@ int ExplainMain(int argc, char** argv) {
                   "draw who holds what: a new file, .svg or .html")
       ->type_name("FILE");
   app->add_flag("--json", flags.json, "report as one JSON object");
-  return RunCli(*app, argc, argv, [&flags] { return Explain(flags); });
+  return RunLaunchedCli(
+      *app, argc, argv, [&flags](const trainer::MpiWorld* job) {
+        const bool is_first = job == nullptr || job->rank() == 0;
+        return is_first ? Explain(flags) : kExitDone;
+      });
 }
 
 }  // namespace shardshift

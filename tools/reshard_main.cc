@@ -27,7 +27,8 @@
 #include "reshard/formats/open_source.h"
 #include "reshard/formats/plan_export.h"
 #include "tools/cli.h"
-#include "tools/mpi_processes.h"
+#include "tools/comm_processes.h"
+#include "tools/launched_cli.h"
 #include "tools/picture.h"
 #include "tools/plan_picture.h"
 #include "tools/progress_bar.h"
@@ -259,14 +260,22 @@ absl::Status RunOn(const ReshardFlags& flags, reshard::Processes& processes) {
                                  : absl::OkStatus());
 }
 
-absl::StatusOr<int> RunReshard(const ReshardFlags& flags) {
+absl::StatusOr<int> RunReshard(const ReshardFlags& flags,
+                               trainer::MpiWorld* job) {
   RaiseOpenFilesLimit();
-  SS_ASSIGN_OR_RETURN(const std::unique_ptr<reshard::Processes> processes,
-                      LaunchedProcesses());
-  const absl::Status status = RunOn(flags, *processes);
-  // The first tells of what they all have met, and its exit code is mpirun's.
-  // If another failed, mpirun might stop the first one before it has spoken.
-  if (processes->rank() > 0) return kExitDone;
+  absl::Status status;
+  if (job == nullptr) {
+    reshard::OneProcess alone;
+    status = RunOn(flags, alone);
+  } else {
+    // Without a timeout, as disks take their time.
+    SS_RETURN_IF_ERROR(
+        job->Run(absl::InfiniteDuration(), [&](trainer::Communicator& world) {
+          CommProcesses processes(world);
+          status = RunOn(flags, processes);
+          return absl::OkStatus();
+        }));
+  }
   SS_RETURN_IF_ERROR(status);
   return kExitDone;
 }
@@ -351,6 +360,8 @@ int main(int argc, char** argv) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->type_name("SIZE");
   app->add_flag("--json", flags.json, "report as one JSON object");
-  return shardshift::RunCli(*app, argc, argv,
-                            [&flags] { return RunReshard(flags); });
+  return shardshift::RunLaunchedCli(
+      *app, argc, argv, [&flags](shardshift::trainer::MpiWorld* job) {
+        return RunReshard(flags, job);
+      });
 }

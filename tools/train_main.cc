@@ -9,17 +9,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "ckpt/core/status_macros.h"
-#include "ckpt/io/file.h"
 #include "ckpt/reader.h"
 #include "ckpt/run_dir.h"
 #include "kernels/isa.h"
 #include "tools/cli.h"
+#include "tools/launched_cli.h"
 #include "tools/load_flag.h"
 #include "tools/output_checks.h"
 #include "tools/resolve_run.h"
 #include "tools/run_flags.h"
-#include "trainer/comm/thread_communicator.h"
+#include "tools/train_ranks.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/comm/mpi/mpi_world.h"
 #include "trainer/data/data_identity.h"
 #include "trainer/data/token_source.h"
 #include "trainer/train.h"
@@ -123,7 +126,15 @@ void AddTrainFlags(CLI::App& app, TrainFlags& flags) {
       ->group("Log");
 }
 
+// Of what a rank waits for another one within a call.
+constexpr absl::Duration kPeerTimeout = absl::Minutes(10);
+
 void Print(const std::string& line) { std::cerr << line << std::endl; }
+
+struct Ranks {
+  PrintLine print;
+  const char* kind;  // "threads"
+};
 
 std::filesystem::path Canonical(const std::string& path) {
   std::error_code ignored;
@@ -194,58 +205,41 @@ std::optional<ckpt::Retention> RetentionOf(
   return retention;
 }
 
-void PrintRun(const trainer::TrainOptions& options) {
+void PrintRun(const trainer::TrainOptions& options, const Ranks& ranks) {
   const trainer::RunConfig& config = options.config;
-  Print(absl::StrCat("layout ", reshard::ToString(options.layout), ", ",
-                     options.layout.world_size(), " rank threads, kernels ",
-                     std::string(kernels::IsaName(options.isa))));
-  Print(absl::StrFormat(
+  ranks.print(absl::StrCat("layout ", reshard::ToString(options.layout), ", ",
+                           options.layout.world_size(), " rank ", ranks.kind,
+                           ", kernels ",
+                           std::string(kernels::IsaName(options.isa))));
+  ranks.print(absl::StrFormat(
       "global batch %d = micro-batch %d x accumulation %d x DP %d",
       config.global_batch_size, options.micro_batch_size,
       config.global_batch_size /
           (options.micro_batch_size * options.layout.data),
       options.layout.data));
-  Print(absl::StrFormat(
+  ranks.print(absl::StrFormat(
       "numerics: tensor granularity %d, data granularity %d, padded "
       "vocabulary %d",
       config.numerics.tensor_granularity, config.numerics.data_granularity,
       config.model.padded_vocab_size));
 }
 
-void PrintChanges(const ResolvedRun& run, const CheckpointRun& checkpoint) {
-  for (const std::string& change : run.changes) Print("changed: " + change);
+void PrintChanges(const ResolvedRun& run, const CheckpointRun& checkpoint,
+                  const Ranks& ranks) {
+  for (const std::string& change : run.changes) {
+    ranks.print("changed: " + change);
+  }
   if (run.config.numerics != checkpoint.run.config.numerics) {
-    Print(
+    ranks.print(
         "other numerics constants: from here on the loss curve is another "
         "one, the same for all layouts");
   }
 }
 
-// No other run saves into the same directory meanwhile.
-absl::StatusOr<int> TrainOnRanks(const trainer::TrainOptions& options) {
-  const std::optional<std::string>& save = options.save_run_dir;
-  std::error_code ignored;
-  const bool is_new =
-      save.has_value() && !std::filesystem::exists(*save, ignored);
-  std::optional<ckpt::File> lock;
-  if (save.has_value()) {
-    SS_ASSIGN_OR_RETURN(lock, ckpt::LockRun(*save));
-  }
-  const absl::Status trained =
-      trainer::RunRanks(static_cast<int>(options.layout.world_size()), {},
-                        [&options](trainer::Communicator& world) {
-                          return trainer::Train(world, options);
-                        });
-  if (trained.ok()) return kExitDone;
-  // Goes if it is empty.
-  if (is_new) std::filesystem::remove(*save, ignored);
-  // The input was good: whatever went wrong since is failed work.
-  return absl::AbortedError(trained.message());
-}
-
-absl::StatusOr<int> RunTraining(const TrainFlags& flags) {
-  SS_ASSIGN_OR_RETURN(const std::optional<LoadedCheckpoint> loaded,
-                      FindCheckpoint(flags.load));
+// Everything before the first iteration, as far as one process can tell.
+absl::StatusOr<trainer::TrainOptions> PrepareRun(
+    const TrainFlags& flags, const std::optional<LoadedCheckpoint>& loaded,
+    const Ranks& ranks) {
   const bool resumes = loaded.has_value() && loaded->is_run();
   SS_ASSIGN_OR_RETURN(
       const ResolvedRun run,
@@ -267,7 +261,7 @@ absl::StatusOr<int> RunTraining(const TrainFlags& flags) {
                                 .async_save = flags.async_save,
                                 .log_interval = flags.log_interval,
                                 .log_jsonl = flags.log_jsonl,
-                                .print = Print};
+                                .print = ranks.print};
   if (flags.schedule_report) {
     options.report_schedule = [](const std::string& text) {
       std::cout << text << std::endl;
@@ -292,14 +286,57 @@ absl::StatusOr<int> RunTraining(const TrainFlags& flags) {
                         MayReplaceSteps(*flags.save, loaded));
     options.retention = RetentionOf(flags, options);
   }
-  if (resumes) PrintChanges(run, loaded->checkpoint);
-  PrintRun(options);
-  if (options.start.step >= options.train_iters) {
-    Print(absl::StrCat("nothing to do: the checkpoint has ", options.start.step,
-                       " iterations, --train-iters is ", options.train_iters));
-    return kExitDone;
-  }
-  return TrainOnRanks(options);
+  if (resumes) PrintChanges(run, loaded->checkpoint, ranks);
+  PrintRun(options, ranks);
+  return options;
+}
+
+bool IsDone(const trainer::TrainOptions& options, const Ranks& ranks) {
+  if (options.start.step < options.train_iters) return false;
+  ranks.print(absl::StrCat("nothing to do: the checkpoint has ",
+                           options.start.step, " iterations, --train-iters is ",
+                           options.train_iters));
+  return true;
+}
+
+absl::StatusOr<int> RunAlone(const TrainFlags& flags) {
+  const Ranks ranks = {.print = Print, .kind = "threads"};
+  SS_ASSIGN_OR_RETURN(const std::optional<LoadedCheckpoint> loaded,
+                      FindCheckpoint(flags.load));
+  SS_ASSIGN_OR_RETURN(const trainer::TrainOptions options,
+                      PrepareRun(flags, loaded, ranks));
+  return IsDone(options, ranks) ? kExitDone : TrainOnThreads(options);
+}
+
+// What one process of a job finds, all end with.
+absl::Status RunAsRank(trainer::Communicator& world, TrainFlags flags) {
+  Ranks ranks = {.print = Print, .kind = "processes"};
+  if (world.rank() > 0) ranks.print = [](const std::string&) {};
+  flags.load.print = ranks.print;
+  SS_ASSIGN_OR_RETURN(const std::optional<LoadedCheckpoint> loaded,
+                      FindCheckpointTogether(world, flags.load));
+  const bool resumes = loaded.has_value() && loaded->is_run();
+  const absl::Status fits = FitToProcesses(
+      world.size(),
+      resumes ? loaded->checkpoint.layout.value_or(reshard::Layout())
+              : reshard::Layout(),
+      flags.run.layout);
+  SS_RETURN_IF_ERROR(AgreeOnInput(world, fits));
+  const absl::StatusOr<trainer::TrainOptions> options =
+      PrepareRun(flags, loaded, ranks);
+  SS_RETURN_IF_ERROR(AgreeOnInput(world, options.status()));
+  SS_RETURN_IF_ERROR(CheckSameRun(world, *options));
+  return IsDone(*options, ranks) ? absl::OkStatus()
+                                 : TrainAsRank(world, *options);
+}
+
+absl::StatusOr<int> RunTraining(const TrainFlags& flags,
+                                trainer::MpiWorld* job) {
+  if (job == nullptr) return RunAlone(flags);
+  SS_RETURN_IF_ERROR(job->Run(kPeerTimeout, [&](trainer::Communicator& world) {
+    return RunAsRank(world, flags);
+  }));
+  return kExitDone;
 }
 
 }  // namespace
@@ -308,12 +345,15 @@ absl::StatusOr<int> RunTraining(const TrainFlags& flags) {
 int main(int argc, char** argv) {
   const std::unique_ptr<CLI::App> app = shardshift::MakeCli(
       "train",
-      "Trains a GPT-style model on CPU ranks (threads), with checkpoints that "
-      "resume on any layout. What is not given comes from the checkpoint of "
-      "--load, then from the default in parentheses.");
+      "Trains a GPT-style model on CPU ranks, with checkpoints that resume on "
+      "any layout. Ranks are threads, or under `mpirun -np N train` processes. "
+      "What is not given comes from the checkpoint of --load, then from the "
+      "default in parentheses.");
   shardshift::TrainFlags flags;
   flags.load.print = shardshift::Print;
   shardshift::AddTrainFlags(*app, flags);
-  return shardshift::RunCli(*app, argc, argv,
-                            [&flags] { return RunTraining(flags); });
+  return shardshift::RunLaunchedCli(
+      *app, argc, argv, [&flags](shardshift::trainer::MpiWorld* job) {
+        return RunTraining(flags, job);
+      });
 }

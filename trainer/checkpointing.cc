@@ -12,15 +12,6 @@
 namespace shardshift::trainer {
 namespace {
 
-// The same text on every rank, given on rank 0.
-absl::Status BroadcastText(Communicator& comm, std::string& text) {
-  auto size = static_cast<int64_t>(text.size());
-  SS_RETURN_IF_ERROR(
-      comm.Broadcast(std::as_writable_bytes(std::span(&size, 1)), 0));
-  text.resize(size);
-  return comm.Broadcast(std::as_writable_bytes(std::span(text)), 0);
-}
-
 // A receipt as bytes: its Part, then its table.
 std::string Pack(const ckpt::PartReceipt& receipt) {
   static_assert(std::is_trivially_copyable_v<ckpt::Part>);

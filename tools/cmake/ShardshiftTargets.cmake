@@ -95,6 +95,25 @@ function(ss_test name)
   ss_describe_test(${name} "${arg_LABELS}" "${arg_TIMEOUT}" ${name})
 endfunction()
 
+# ss_mpi_test(trainer_mpi_communicator_test SRCS ... PROCESSES 2 5) registers a
+# test with a main of its own for each number of processes, labelled `mpi`.
+function(ss_mpi_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SRCS;DEPS;PROCESSES;LABELS" ${ARGN})
+  add_executable(${name} ${arg_SRCS})
+  target_link_libraries(${name} PRIVATE ss_flags ${arg_DEPS}
+    GTest::gmock GTest::gtest)
+  ss_reuse_headers(${name})
+  set_target_properties(${name} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  foreach(number ${arg_PROCESSES})
+    add_test(NAME ${name}_on_${number} COMMAND ${MPIEXEC_EXECUTABLE}
+      --allow-run-as-root --oversubscribe ${MPIEXEC_NUMPROC_FLAG} ${number}
+      $<TARGET_FILE:${name}>)
+    ss_describe_test(${name}_on_${number} "mpi;${arg_LABELS}"
+      "${arg_TIMEOUT}" ${name})
+  endforeach()
+endfunction()
+
 # ss_python_test(arch_test SCRIPT arch_test.py ARGS ... USES ckpt_main LABELS
 # arch quick) registers a script of Debian's python3 as one CTest test; USES
 # names the targets that it runs.

@@ -186,6 +186,14 @@ absl::Status AgreeOnStatus(Communicator& comm, const absl::Status& status) {
   return agreed;
 }
 
+absl::Status BroadcastText(Communicator& comm, std::string& text) {
+  auto size = static_cast<int64_t>(text.size());
+  SS_RETURN_IF_ERROR(
+      comm.Broadcast(std::as_writable_bytes(std::span(&size, 1)), 0));
+  text.resize(size);
+  return comm.Broadcast(std::as_writable_bytes(std::span(text)), 0);
+}
+
 bool IsAgreed(const absl::Status& status) {
   return status.GetPayload(kAgreedPayload).has_value();
 }

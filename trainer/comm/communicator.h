@@ -153,6 +153,9 @@ class Communicator {
 // the error of the lowest rank that failed, as "rank 3: ...". Collective.
 absl::Status AgreeOnStatus(Communicator& comm, const absl::Status& status);
 
+// Gives all ranks the text of rank 0. Collective.
+absl::Status BroadcastText(Communicator& comm, std::string& text);
+
 // Whether an error came out of AgreeOnStatus, and so names its rank already.
 bool IsAgreed(const absl::Status& status);
 

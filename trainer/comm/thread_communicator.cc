@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <cfenv>
-#include <cmath>
 #include <cstring>
 #include <exception>
-#include <limits>
 #include <memory>
 #include <new>
 #include <numeric>
@@ -19,25 +17,12 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
+#include "trainer/comm/exact_ops.h"
 #include "trainer/comm/thread_group.h"
 #include "trainer/comm/tree_sum.h"
 
 namespace shardshift::trainer {
 namespace {
-
-// A maximum that does not depend on the order of its arguments.
-float MaxOf(float a, float b) {
-  if (std::isnan(a) || std::isnan(b)) {
-    return std::numeric_limits<float>::quiet_NaN();
-  }
-  if (a == b) return std::signbit(a) ? b : a;
-  return a < b ? b : a;
-}
-
-int64_t WrappingSum(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) +
-                              static_cast<uint64_t>(b));
-}
 
 void Copy(void* to, const void* from, int64_t size_bytes) {
   if (size_bytes > 0 && to != from) std::memcpy(to, from, size_bytes);

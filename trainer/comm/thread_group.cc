@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "ckpt/core/status_macros.h"
+#include "trainer/comm/comm_call.h"
 #include "trainer/comm/communicator.h"
 
 namespace shardshift::trainer {
@@ -17,16 +17,6 @@ namespace {
 constexpr int kYieldsBeforeSleep = 100;
 // Within what a clock can add to its present time.
 constexpr absl::Duration kForever = absl::Hours(24 * 365 * 100);
-constexpr size_t kMaxRanksInMessage = 16;
-
-std::string RankList(std::vector<int> ranks) {
-  const size_t left_out =
-      ranks.size() - std::min(ranks.size(), kMaxRanksInMessage);
-  ranks.resize(ranks.size() - left_out);
-  std::string list = absl::StrJoin(ranks, ", ");
-  if (left_out > 0) absl::StrAppend(&list, " and ", left_out, " more");
-  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", list);
-}
 
 }  // namespace
 
@@ -127,26 +117,9 @@ void ThreadGroup::Meet(int rank) {
 absl::Status ThreadGroup::CheckCallsAgree() const {
   const ThreadCall& first = call(0);
   for (int r = 1; r < size(); ++r) {
-    const ThreadCall& other = call(r);
-    const auto differ = [&](const auto& ours, const auto& theirs) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          Describe(first.kind), ": the ranks disagree: rank ", world_rank(0),
-          " has ", ours, ", rank ", world_rank(r), " has ", theirs));
-    };
-    if (other.kind != first.kind) {
-      return differ(CommKindName(first.kind), CommKindName(other.kind));
-    }
-    if (other.size != first.size) {
-      return differ(absl::StrCat("size ", first.size),
-                    absl::StrCat("size ", other.size));
-    }
-    if (other.detail != first.detail) return differ(first.detail, other.detail);
-    const auto [a, b] =
-        std::mismatch(first.sizes_bytes.begin(), first.sizes_bytes.end(),
-                      other.sizes_bytes.begin());
-    if (a != first.sizes_bytes.end()) {
-      return differ(absl::StrCat(*a, " bytes"), absl::StrCat(*b, " bytes"));
-    }
+    SS_RETURN_IF_ERROR(CheckSameCall(Describe(first.kind), world_rank(0),
+                                     first.agreed(), world_rank(r),
+                                     call(r).agreed()));
   }
   return absl::OkStatus();
 }
@@ -198,8 +171,7 @@ absl::Status ThreadGroup::TimedOut(int rank, CommKind kind,
 }
 
 std::string ThreadGroup::Describe(CommKind kind) const {
-  return absl::StrCat(CommKindName(kind), " in group \"", name_, "\" of ",
-                      RankList(members_));
+  return DescribeCall(kind, name_, members_);
 }
 
 std::string ThreadGroup::MissingFrom(int64_t meeting) const {

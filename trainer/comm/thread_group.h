@@ -20,6 +20,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "trainer/comm/comm_call.h"
 #include "trainer/comm/comm_stats.h"
 #include "trainer/comm/communicator.h"
 
@@ -69,6 +70,8 @@ struct ThreadCall {
   std::span<const TreeBuffer> nodes = {};     // tree reductions
   int64_t color = 0;                          // Split
   int64_t key = 0;
+
+  CommCall agreed() const { return {kind, size, detail, sizes_bytes}; }
 };
 
 // The members of one communicator. A collective is Begin, any work on the

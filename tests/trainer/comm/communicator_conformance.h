@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <ostream>
@@ -45,7 +46,11 @@ class CommunicatorConformance
 };
 
 // Lengths around chunk borders: empty, fewer than ranks, odd, even, long.
-inline constexpr int64_t kCounts[] = {0, 1, 63, 64, 1000};
+inline constexpr int64_t kCounts[] = {0, 1, 63, 64, 1000, 4099};
+
+// Byte `index` of what `rank` sends, and the first `count` of them.
+std::byte ByteOf(int rank, int64_t index);
+std::vector<std::byte> BytesOf(int rank, int64_t count);
 
 // Element `index` of tree leaf `leaf`: unique, of both signs, and of such
 // unequal size that a sum in another order has other bits.

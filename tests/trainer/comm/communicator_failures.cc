@@ -72,6 +72,22 @@ TEST_P(CommunicatorConformance, AFailureElsewhereLeavesNoReaderBehind) {
   }
 }
 
+// The long way, where ranks send to each other what the letters of others
+// announced.
+TEST_P(CommunicatorConformance, AFailureBetweenLongSumsFreesTheOthers) {
+  for (int repeat = 0; repeat < 10; ++repeat) {
+    EXPECT_THAT(Run([&](Communicator& comm) -> absl::Status {
+                  std::vector<float> x(50000, 1.0f);
+                  for (int i = 0; i < 5 || comm.rank() > 0; ++i) {
+                    SS_RETURN_IF_ERROR(comm.TreeAllReduceInPlace(x, 1));
+                    if (size() == 1) break;
+                  }
+                  return absl::DataLossError("boom");
+                }),
+                StatusIs(absl::StatusCode::kDataLoss, "rank 0: boom"));
+  }
+}
+
 TEST_P(CommunicatorConformance, ATimeoutNamesTheMissing) {
   if (size() == 1) GTEST_SKIP() << "a group of one waits for nobody";
   const int missing = size() - 1;

@@ -3,8 +3,6 @@
 
 #include <atomic>
 #include <cfenv>
-#include <functional>
-#include <future>
 #include <limits>
 #include <span>
 
@@ -40,19 +38,6 @@ TEST(RunRanks, Runs256RanksOnFewCores) {
     SS_RETURN_IF_ERROR(world.AllReduceSum(x));
     EXPECT_EQ(x[0], 16 * 255 * 256 / 2);
     return absl::OkStatus();
-  }));
-}
-
-TEST(RunRanks, LetsTwoThreadsOfARankWaitInTwoGroups) {
-  EXPECT_OK(RunRanks(4, {}, [](Communicator& world) {
-    SS_ASSIGN_OR_RETURN(auto files, world.Split(0, world.rank(), "files"));
-    const auto meet = [](Communicator& comm) {
-      for (int i = 0; i < 2000; ++i) SS_RETURN_IF_ERROR(comm.Barrier());
-      return absl::OkStatus();
-    };
-    auto beside = std::async(std::launch::async, meet, std::ref(*files));
-    SS_RETURN_IF_ERROR(meet(world));
-    return beside.get();
   }));
 }
 

@@ -1,0 +1,30 @@
+"""`train` under mpirun, a process for each rank.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+import subprocess
+
+from programs import command
+
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np"]
+def mpi_command(processes, *args):
+    return [*MPIRUN, str(processes), *command("train", *args)]
+
+
+def start(arguments):
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
+
+
+def finish(process, timeout=60):
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out,
+                                       err)
+
+
+def mpi_run(processes, *args):
+    return finish(start(mpi_command(processes, *args)))
