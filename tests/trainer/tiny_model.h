@@ -27,7 +27,7 @@ RunConfig TinyLlama();  // untied, 2 query groups: ranks of TP4 share them
 // tied embedding under RMSNorm:
 RunConfig TinyQwen();
 // one query group (multi-query attention), biases, interleaved and scaled
-// rotation:
+// rotation, dropout:
 RunConfig TinyMultiQuery();
 // exact GELU, LayerNorms of query and key heads, 4 groups, interpolation:
 RunConfig TinyExactGelu();

@@ -30,6 +30,8 @@ RunConfig Smaller(RunConfig config) {
   // With these one step leaves the gradient itself in exp_avg.
   config.optimizer.beta1 = 0;
   config.optimizer.clip_grad = 0;
+  // The reference has none.
+  config.attention_dropout = config.hidden_dropout = 0;
   return config;
 }
 

@@ -92,7 +92,7 @@ absl::Status OnRanks(const HfFixture& fixture, const RunConfig& config,
       [&](Communicator& world) -> absl::Status {
         SS_ASSIGN_OR_RETURN(const std::unique_ptr<Mesh> mesh,
                             Mesh::Create(world, config.model, layout));
-        RankModel model(kernels, *mesh, config);
+        RankModel model(kernels, *mesh, config, {});
         SS_ASSIGN_OR_RETURN(
             const std::unique_ptr<Checkpointing> checkpointing,
             Checkpointing::Create(*mesh, config.model, model.parameters(),
@@ -285,7 +285,7 @@ TEST(HfParityControl, SmallDifferencesOfTheModelShow) {
   const std::vector<Difference> differences = {
       {"gpt2", [](Model& m) { m.exact_gelu = true; }},
       {"llama", [](Model& m) { m.rotary_interleaved = true; }},
-      {"llama", [](Model& m) { m.norm_epsilon *= 1.1; }},
+      {"llama", [](Model& m) { m.norm_epsilon *= 1.5; }},
       {"llama3", [](Model& m) { m.rope_high_freq_factor = 4.01; }},
       {"llama3", [](Model& m) { m.rope_scaling_factor = 8.5; }},
       {"mistral", [](Model& m) { m.sliding_window = kPositions - 1; }},
