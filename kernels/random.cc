@@ -20,9 +20,6 @@ constexpr uint32_t kPhiloxWeyl1 = 0xBB67AE85;
 constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15;
 constexpr int kFeistelRounds = 6;
 
-uint32_t Low(uint64_t x) { return static_cast<uint32_t>(x); }
-uint32_t High(uint64_t x) { return static_cast<uint32_t>(x >> 32); }
-
 // The finalizer of SplitMix64 (Steele et al. 2014).
 uint64_t Mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
@@ -45,8 +42,8 @@ struct BitPair {
 };
 
 BitPair RandomPair(uint64_t key, uint64_t index) {
-  const std::array<uint32_t, 4> block =
-      Philox4x32({Low(index), High(index), 0, 0}, {Low(key), High(key)});
+  const std::array<uint32_t, 4> block = Philox4x32(
+      {LowWord(index), HighWord(index), 0, 0}, {LowWord(key), HighWord(key)});
   return {block[0] | uint64_t{block[1]} << 32,
           block[2] | uint64_t{block[3]} << 32};
 }
@@ -77,8 +74,8 @@ std::array<uint32_t, 4> Philox4x32(const std::array<uint32_t, 4>& counter,
   for (int round = 0; round < kPhiloxRounds; ++round) {
     const uint64_t product0 = kPhiloxMultiplier0 * c[0];
     const uint64_t product1 = kPhiloxMultiplier1 * c[2];
-    c = {High(product1) ^ c[1] ^ k[0], Low(product1),
-         High(product0) ^ c[3] ^ k[1], Low(product0)};
+    c = {HighWord(product1) ^ c[1] ^ k[0], LowWord(product1),
+         HighWord(product0) ^ c[3] ^ k[1], LowWord(product0)};
     k = {k[0] + kPhiloxWeyl0, k[1] + kPhiloxWeyl1};
   }
   return c;

@@ -12,6 +12,12 @@
 
 namespace shardshift::kernels {
 
+// Halves of a number, for counters and keys of the generator.
+constexpr uint32_t LowWord(uint64_t x) { return static_cast<uint32_t>(x); }
+constexpr uint32_t HighWord(uint64_t x) {
+  return static_cast<uint32_t>(x >> 32);
+}
+
 // One block of the generator.
 std::array<uint32_t, 4> Philox4x32(const std::array<uint32_t, 4>& counter,
                                    const std::array<uint32_t, 2>& key);
