@@ -32,7 +32,7 @@ struct CheckpointRun {
   trainer::StoredRun run;
   std::optional<reshard::Layout> layout;
   std::optional<int64_t> micro_batch_size;
-  trainer::ActivationOptions activations;
+  trainer::ActivationOptions activations = {};
 };
 
 // A new run: flags, then defaults. `weights` is the model whose weights it

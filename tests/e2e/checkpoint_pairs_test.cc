@@ -27,7 +27,7 @@ struct Family {
 };
 
 // How far behind a layout those that it is paired with come.
-std::vector<size_t> PartnerOffsets(size_t num_layouts) {
+std::vector<size_t> PartnerOffsets([[maybe_unused]] size_t num_layouts) {
 #ifdef SHARDSHIFT_SWEEP
   std::vector<size_t> all(num_layouts);
   std::iota(all.begin(), all.end(), 0);

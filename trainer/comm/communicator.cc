@@ -16,8 +16,6 @@ namespace {
 
 constexpr char kAgreedPayload[] = "shardshift/agreed";
 
-constexpr int64_t kFloatBytes = sizeof(float);
-
 int64_t TreeBytes(const TreeInput& input) {
   return static_cast<int64_t>(input.nodes.size()) * input.count * kFloatBytes;
 }

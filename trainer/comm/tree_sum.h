@@ -12,6 +12,8 @@
 
 namespace shardshift::trainer {
 
+inline constexpr int64_t kFloatBytes = sizeof(float);
+
 // out[0, end - begin) = elements [begin, end) of the sum of `nodes`, in any
 // order, that tile the tree over `leaves`. `out` may be data + begin of one.
 // Errors: InvalidArgument naming a leaf that no node or two nodes hold, or a

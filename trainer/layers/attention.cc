@@ -124,7 +124,6 @@ absl::Status Attention::BackwardSharedGroup(const Cache& cache,
                                             const float* d_context,
                                             const MicroBatch& batch,
                                             float* d_local) {
-  const int64_t num_samples = batch.num_samples;
   Communicator& comm = *context_.mesh.query_group();
   const int64_t positions = context_.seq_length;
   const int64_t rows = batch.num_samples * positions;

@@ -15,7 +15,6 @@
 namespace shardshift::trainer {
 namespace {
 
-constexpr int64_t kFloatBytes = sizeof(float);
 // What a long sum receives of all ranks' nodes at a time: it stays in a cache.
 constexpr int64_t kFloatsInFlight = int64_t{1} << 20;
 constexpr int64_t kLeastPiece = 4096;
