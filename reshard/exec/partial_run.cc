@@ -17,13 +17,15 @@ namespace {
 // A file that says who made the directory.
 constexpr char kMark[] = "shardshift-reshard";
 
-// A leftover is ours if it bears our mark, half-written perhaps.
+// A leftover is ours if it bears our mark, half-written perhaps. One that is
+// empty may have been left before it got its mark, and holds nothing to lose.
 absl::StatusOr<bool> IsOurs(const std::string& partial) {
   SS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                       ckpt::ListDirectory(partial));
-  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
-    return absl::StartsWith(name, kMark);
-  });
+  return names.empty() ||
+         std::any_of(names.begin(), names.end(), [](const std::string& name) {
+           return absl::StartsWith(name, kMark);
+         });
 }
 
 // Refuses a destination that exists, or lies where it would go away with the

@@ -161,6 +161,13 @@ TEST_F(ReshardTest, ReplacesALeftoverThatWasNotMarkedYet) {
   EXPECT_EQ(report.replaced_leftover, Path("out.partial"));
 }
 
+// So can an interrupt, before there is a file.
+TEST_F(ReshardTest, ReplacesALeftoverThatIsEmpty) {
+  ASSERT_OK(ckpt::MakeDirectories(Path("out.partial")));
+  ASSERT_OK_AND_ASSIGN(const ReshardReport report, Run("out"));
+  EXPECT_EQ(report.replaced_leftover, Path("out.partial"));
+}
+
 TEST_F(ReshardTest, RefusesWhatAnotherIsWriting) {
   const std::string partial = Path("out.partial");
   ASSERT_OK(ckpt::MakeDirectories(partial));
