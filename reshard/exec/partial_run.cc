@@ -17,15 +17,13 @@ namespace {
 // A file that says who made the directory.
 constexpr char kMark[] = "shardshift-reshard";
 
-// A leftover is ours if it bears our mark, half-written perhaps. One that is
-// empty may have been left before it got its mark, and holds nothing to lose.
+// A leftover is ours if it bears our mark, half-written perhaps.
 absl::StatusOr<bool> IsOurs(const std::string& partial) {
   SS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                       ckpt::ListDirectory(partial));
-  return names.empty() ||
-         std::any_of(names.begin(), names.end(), [](const std::string& name) {
-           return absl::StartsWith(name, kMark);
-         });
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return absl::StartsWith(name, kMark);
+  });
 }
 
 // Refuses a destination that exists, or lies where it would go away with the
@@ -62,6 +60,26 @@ absl::StatusOr<ckpt::File> LockPartial(const std::string& partial) {
                    "; wait for its end, or name another destination"));
 }
 
+// Where it lies before it has its mark, and while it is removed: by this name
+// it is ours, whatever is in it.
+std::string StagingOf(const std::string& partial) {
+  return absl::StrCat(partial, "-", kMark);
+}
+
+absl::Status RemoveStaging(const std::string& staging) {
+  SS_ASSIGN_OR_RETURN(const bool leftover, ckpt::Exists(staging));
+  if (!leftover) return absl::OkStatus();
+  SS_ASSIGN_OR_RETURN(const ckpt::File lock, LockPartial(staging));
+  return ckpt::RemoveTree(staging);
+}
+
+absl::Status RemovePartial(const std::string& partial) {
+  const std::string staging = StagingOf(partial);
+  SS_RETURN_IF_ERROR(RemoveStaging(staging));
+  SS_RETURN_IF_ERROR(ckpt::Rename(partial, staging));
+  return ckpt::RemoveTree(staging);
+}
+
 std::string ParentDirectory(const std::string& path) {
   const size_t slash = path.find_last_of('/');
   if (slash == std::string::npos) return ".";
@@ -80,7 +98,7 @@ absl::Status RemoveLeftover(const std::string& partial) {
         "way"));
   }
   SS_RETURN_IF_ERROR(lock.status());
-  return ckpt::RemoveTree(partial);
+  return RemovePartial(partial);
 }
 
 }  // namespace
@@ -96,12 +114,16 @@ absl::StatusOr<PartialRun> PartialRun::Create(const ckpt::Reader& source,
   std::string partial = absl::StrCat(target, ".partial");
   SS_ASSIGN_OR_RETURN(const bool leftover, ckpt::Exists(partial));
   if (leftover) SS_RETURN_IF_ERROR(RemoveLeftover(partial));
-  SS_RETURN_IF_ERROR(ckpt::MakeDirectories(partial));
-  SS_ASSIGN_OR_RETURN(ckpt::File lock, LockPartial(partial));
-  PartialRun run(std::move(target), std::move(partial), std::move(lock),
+  std::string staging = StagingOf(partial);
+  SS_RETURN_IF_ERROR(RemoveStaging(staging));
+  SS_RETURN_IF_ERROR(ckpt::MakeDirectories(staging));
+  SS_ASSIGN_OR_RETURN(ckpt::File lock, LockPartial(staging));
+  PartialRun run(std::move(target), std::move(staging), std::move(lock),
                  leftover);
   SS_RETURN_IF_ERROR(
       ckpt::ReplaceFile(ckpt::JoinPath(run.path_, kMark), "unfinished\n"));
+  SS_RETURN_IF_ERROR(ckpt::RenameNoReplace(run.path_, partial));
+  run.path_ = std::move(partial);
   return run;
 }
 
@@ -119,7 +141,11 @@ PartialRun::PartialRun(PartialRun&& other) noexcept
       replaced_leftover_(other.replaced_leftover_) {}
 
 PartialRun::~PartialRun() {
-  if (!path_.empty()) ckpt::RemoveTree(path_).IgnoreError();
+  if (path_.empty()) return;
+  // It is locked by this.
+  const std::string staging = StagingOf(absl::StrCat(destination_, ".partial"));
+  if (path_ != staging && ckpt::Rename(path_, staging).ok()) path_ = staging;
+  ckpt::RemoveTree(path_).IgnoreError();
 }
 
 absl::Status PartialRun::Publish() {

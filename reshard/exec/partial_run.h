@@ -13,7 +13,9 @@
 namespace shardshift::reshard {
 
 // DST.partial, locked, with a mark that says who makes it. Removed at the end
-// of the object's life unless it was published.
+// of the object's life unless it was published. It comes and goes by a rename,
+// from and to a name that bears the mark itself, so that an interrupt leaves
+// none without.
 class PartialRun {
  public:
   // Makes it anew; a leftover with our mark is replaced.

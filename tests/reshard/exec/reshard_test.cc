@@ -161,11 +161,20 @@ TEST_F(ReshardTest, ReplacesALeftoverThatWasNotMarkedYet) {
   EXPECT_EQ(report.replaced_leftover, Path("out.partial"));
 }
 
-// So can an interrupt, before there is a file.
-TEST_F(ReshardTest, ReplacesALeftoverThatIsEmpty) {
+// An interrupt can come before the mark, or while a leftover is removed.
+TEST_F(ReshardTest, RemovesWhatHasNoMarkBesideItsName) {
+  const std::string staging = Path("out.partial-shardshift-reshard");
+  ASSERT_OK(ckpt::MakeDirectories(ckpt::JoinPath(staging, "step-3")));
+  ASSERT_OK(Run("out").status());
+  EXPECT_FALSE(ckpt::Exists(staging).value());
+  EXPECT_FALSE(ckpt::Exists(Path("out.partial")).value());
+}
+
+TEST_F(ReshardTest, RefusesAnEmptyDirectoryThatHasNoMark) {
   ASSERT_OK(ckpt::MakeDirectories(Path("out.partial")));
-  ASSERT_OK_AND_ASSIGN(const ReshardReport report, Run("out"));
-  EXPECT_EQ(report.replaced_leftover, Path("out.partial"));
+  EXPECT_THAT(Run("out"), StatusIs(absl::StatusCode::kAlreadyExists,
+                                   HasSubstr(Path("out.partial"))));
+  EXPECT_TRUE(ckpt::Exists(Path("out.partial")).value());
 }
 
 TEST_F(ReshardTest, RefusesWhatAnotherIsWriting) {
