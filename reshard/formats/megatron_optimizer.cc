@@ -25,13 +25,10 @@ class DistributedState {
 
   absl::Status Add(const PickleValue& root,
                    const std::vector<Module>& modules) {
-    const bool separates = adder_.source().args->layout.separates_experts();
-    if (!separates) return AddOptimizer(root, modules, false);
-    SS_ASSIGN_OR_RETURN(const auto optimizers, root.AsList());
-    if (optimizers.size() != 2) {
-      return Wrong(absl::StrCat("has ", optimizers.size(),
-                                " optimizers, expected those of the dense "
-                                "parameters and of the experts"));
+    SS_ASSIGN_OR_RETURN(const auto optimizers,
+                        adder_.OptimizersIn(root, path_));
+    if (optimizers.size() == 1) {
+      return AddOptimizer(optimizers[0], modules, false);
     }
     if (adder_.source().is_first_expert_rank) {
       SS_RETURN_IF_ERROR(AddOptimizer(optimizers[0], modules, false));

@@ -19,19 +19,12 @@ class PlainState {
   PlainState(const TorchFile& torch, int64_t file, StateAdder& adder)
       : torch_(torch), file_(file), adder_(adder) {}
 
-  // Experts on ranks of their own have an optimizer of their own.
   absl::Status Add(const PickleValue& root,
                    const std::vector<Module>& modules) {
-    const bool separates = adder_.source().args->layout.separates_experts();
-    if (!separates) return AddOptimizer(root, modules, false);
-    SS_ASSIGN_OR_RETURN(const auto optimizers, root.AsList());
-    if (optimizers.size() != 2) {
-      return absl::DataLossError(absl::StrCat(
-          torch_.path(), ": has ", optimizers.size(),
-          " optimizers, expected those of the dense parameters and of the "
-          "experts"));
-    }
+    SS_ASSIGN_OR_RETURN(const auto optimizers,
+                        adder_.OptimizersIn(root, torch_.path()));
     SS_RETURN_IF_ERROR(AddOptimizer(optimizers[0], modules, false));
+    if (optimizers.size() == 1) return absl::OkStatus();
     return AddOptimizer(optimizers[1], modules, true);
   }
 

@@ -26,6 +26,17 @@ absl::StatusOr<int64_t> StateAdder::AddFile(const std::string& path) {
   return builder_.AddFile(path, num_bytes);
 }
 
+absl::StatusOr<std::vector<PickleValue>> StateAdder::OptimizersIn(
+    const PickleValue& root, const std::string& path) const {
+  if (!source_.args->layout.separates_experts()) return std::vector{root};
+  SS_ASSIGN_OR_RETURN(std::vector<PickleValue> optimizers, root.AsList());
+  if (optimizers.size() == 2) return optimizers;
+  return absl::DataLossError(
+      absl::StrCat(path, ": has ", optimizers.size(),
+                   " optimizers, expected those of the dense parameters and of "
+                   "the experts"));
+}
+
 absl::Status StateAdder::AddParameter(const Parameter& parameter,
                                       const char* role, ckpt::DType dtype,
                                       int64_t file, int64_t offset_bytes) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -12,6 +13,7 @@
 #include "ckpt/foreign_files.h"
 #include "reshard/formats/megatron_module.h"
 #include "reshard/formats/megatron_optimizer.h"
+#include "reshard/formats/pickle_value.h"
 #include "reshard/formats/source_tensors.h"
 #include "reshard/formats/torch_file.h"
 #include "reshard/layout/parameters.h"
@@ -37,6 +39,12 @@ class StateAdder {
   // A parameter that begins at element `begin` of a flat tensor.
   absl::Status AddFlat(const Parameter& parameter, int64_t begin,
                        const SourceTensor& flat, const char* role);
+
+  // The optimizer that `root` of file `path` is, or where experts have ranks of
+  // their own, that of the dense parameters and that of the experts.
+  // Errors: DataLoss for another number of them.
+  absl::StatusOr<std::vector<PickleValue>> OptimizersIn(
+      const PickleValue& root, const std::string& path) const;
 
   void AddCheck(const std::string& path, const TorchTensor& tensor) {
     source_.checks->push_back(CheckOf(path, tensor));
