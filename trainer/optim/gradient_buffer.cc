@@ -16,7 +16,7 @@ GradientBuffer::GradientBuffer(const kernels::Kernels& kernels,
       entries_(std::move(entries)),
       tree_(std::move(tree)),
       blocks_(blocks),
-      num_visited_(entries_.size(), 0),
+      num_closed_(entries_.size(), 0),
       is_summed_(entries_.size(), !blocks.are_shared_out) {
   slots_.resize(tree_.num_slots(), std::vector<float>(num_elements, 0.0F));
   for (const Entry& entry : entries_) {
@@ -30,7 +30,7 @@ GradientBuffer::GradientBuffer(const kernels::Kernels& kernels,
 }
 
 void GradientBuffer::BeginBatch() {
-  std::ranges::fill(num_visited_, 0);
+  std::ranges::fill(num_closed_, 0);
   is_summed_.assign(entries_.size(), !blocks_.are_shared_out);
 }
 
@@ -73,9 +73,9 @@ void GradientBuffer::Merge(const SampleTree::Visit& visit,
 }
 
 void GradientBuffer::Close(int64_t entry, int64_t sample) {
-  ++num_visited_[entry];
   const SampleTree::Visit& visit = tree_.At(sample);
   if (!visit.closes_group) return;
+  ++num_closed_[entry];
   const reshard::Range& range = entries_[entry].range;
   if (entries_[entry].by_block) {
     const float* sums =

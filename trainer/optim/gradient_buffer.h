@@ -82,7 +82,7 @@ class GradientBuffer {
 
  private:
   bool IsVisited(size_t entry) const {
-    return num_visited_[entry] == tree_.num_samples();
+    return num_closed_[entry] == tree_.num_groups();
   }
   // Where the sum over a group's blocks goes.
   float* SumOverBlocks(int64_t entry, const SampleTree::Visit& visit);
@@ -99,10 +99,10 @@ class GradientBuffer {
   // Elements of all entries by_block, and of those before each entry.
   int64_t by_block_size_ = 0;
   std::vector<int64_t> by_block_offsets_;
-  std::vector<float> block_sums_;     // entry after entry, [count, size] each
-  std::vector<float> group_sums_;     // [groups, by_block_size_], if shared out
-  std::vector<int64_t> num_visited_;  // samples of the batch, by entry
-  std::vector<bool> is_summed_;       // over the ranks, by entry
+  std::vector<float> block_sums_;    // entry after entry, [count, size] each
+  std::vector<float> group_sums_;    // [groups, by_block_size_], if shared out
+  std::vector<int64_t> num_closed_;  // groups of the batch, by entry
+  std::vector<bool> is_summed_;      // over the ranks, by entry
 };
 
 }  // namespace shardshift::trainer

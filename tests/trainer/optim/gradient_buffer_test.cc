@@ -241,5 +241,17 @@ TEST(GradientBuffer, IsCompleteOnceEachEntryHasSeenEverySample) {
   }
 }
 
+TEST(GradientBuffer, IsCompleteWithSumsThatCameGroupByGroup) {
+  GradientBuffer buffer = MakeBuffer(0, kGroups);
+  buffer.BeginBatch();
+  for (int64_t sample = 0; sample < kSamples; ++sample) {
+    EXPECT_FALSE(buffer.IsComplete({0, kSize}));
+    if (!buffer.tree().At(sample).closes_group) continue;
+    std::fill_n(buffer.GroupSum(kPlain, sample), kSize, 1.0F);
+    buffer.Close(kPlain, sample);
+  }
+  EXPECT_TRUE(buffer.IsComplete({0, kSize}));
+}
+
 }  // namespace
 }  // namespace shardshift::trainer
