@@ -7,16 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "kernels/tree.h"
+#include "trainer/layers/copy_rows.h"
 
 namespace shardshift::trainer {
 namespace {
-
-void CopyColumns(const float* from, int64_t from_stride, int64_t rows,
-                 int64_t columns, float* to, int64_t to_stride) {
-  for (int64_t r = 0; r < rows; ++r) {
-    std::copy_n(from + r * from_stride, columns, to + r * to_stride);
-  }
-}
 
 // The gradient of keys and values that each query head of a group adds.
 class HeadGradients {
@@ -63,8 +57,8 @@ absl::Status Attention::GatherGroup(const Buffer& local, int64_t rows,
       const int64_t owner = first / width;
       const int64_t column = first % width;
       const int64_t run = std::min(count, width - column);
-      CopyColumns(gathered.data() + owner * local.size() + column, width, rows,
-                  run, to, core_.group_width());
+      CopyRows(gathered.data() + owner * local.size() + column, width, rows,
+               run, to, core_.group_width());
       first += run;
       count -= run;
       to += run;
@@ -111,9 +105,9 @@ absl::Status Attention::BackwardWholeGroups(const Cache& cache,
       gradients.Sum(0, {0, core_.heads()}, sum.data());
       float* d_keys = d_qkv + sample * positions * width +
                       group * core_.group_width() + core_.heads() * head_dim;
-      CopyColumns(sum.data(), head_dim, positions, head_dim, d_keys, width);
-      CopyColumns(sum.data() + size, head_dim, positions, head_dim,
-                  d_keys + head_dim, width);
+      CopyRows(sum.data(), head_dim, positions, head_dim, d_keys, width);
+      CopyRows(sum.data() + size, head_dim, positions, head_dim,
+               d_keys + head_dim, width);
     }
     SS_RETURN_IF_ERROR(core_.CloseSample(batch.first_sample + sample));
   }
@@ -151,8 +145,8 @@ absl::Status Attention::BackwardSharedGroup(const Cache& cache,
       const int64_t owner = first / width;
       const int64_t column = first % width;
       const int64_t run = std::min(count, width - column);
-      CopyColumns(from, from_stride, positions, run,
-                  image.data() + (owner * rows + row) * width + column, width);
+      CopyRows(from, from_stride, positions, run,
+               image.data() + (owner * rows + row) * width + column, width);
       first += run;
       count -= run;
       from += run;

@@ -7,19 +7,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
+#include "trainer/layers/copy_rows.h"
 
 namespace shardshift::trainer {
 namespace {
 
 constexpr char kQueryNorm[] = "attention.q_norm";
 constexpr char kKeyNorm[] = "attention.k_norm";
-
-void CopyRows(const float* from, int64_t from_stride, int64_t rows,
-              int64_t columns, float* to, int64_t to_stride) {
-  for (int64_t r = 0; r < rows; ++r) {
-    std::copy_n(from + r * from_stride, columns, to + r * to_stride);
-  }
-}
 
 }  // namespace
 
