@@ -15,13 +15,13 @@ import tempfile
 import time
 import unittest
 
+from mpi_programs import MPIRUN
 from programs import (GPT, LLAMA, RUN, command, payload_offset, read_log, run,
                       succeed)
 
 DATA = "--mock-data"
 # Nothing here is about disks.
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np"]
 
 
 class KindTest(unittest.TestCase):

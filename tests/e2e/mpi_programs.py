@@ -7,6 +7,8 @@ import subprocess
 from programs import command
 
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np"]
+
+
 def mpi_command(processes, *args):
     return [*MPIRUN, str(processes), *command("train", *args)]
 
