@@ -154,7 +154,8 @@ CLI::Validator NumberIn(double min, double max) {
 }
 
 void PrintError(absl::string_view message) {
-  std::cerr << "error: " << std::string(message) << std::endl;
+  // In one write: other processes of a job may print as well.
+  std::cerr << absl::StrCat("error: ", message, "\n") << std::flush;
 }
 
 int RunCli(CLI::App& app, int argc, char** argv, const Action& action,

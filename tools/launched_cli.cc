@@ -7,12 +7,16 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "tools/cli.h"
 #include "trainer/comm/mpi/mpi_launch.h"
 
 namespace shardshift {
 namespace {
+
+// How long a rank that is cut off waits for the one that says why.
+constexpr absl::Duration kTimeToSpeak = absl::Seconds(10);
 
 // Whether this rank is the first of those that came to the end.
 bool IsFirstPresent(const trainer::MpiWorld& job) {
@@ -57,7 +61,12 @@ int RunLaunchedCli(CLI::App& app, int argc, char** argv,
     if (failure.ok()) failure = farewell;
   }
   if (job.missing().empty()) return code;
-  if (job.rank() > 0 && IsFirstPresent(job)) PrintError(failure.message());
+  if (!IsFirstPresent(job)) {
+    // The abort of the one that speaks ends this rank, after it has spoken.
+    absl::SleepFor(kTimeToSpeak);
+  } else if (job.rank() > 0) {
+    PrintError(failure.message());
+  }
   job.Abort(code == kExitDone ? kExitFailed : code);
 }
 
