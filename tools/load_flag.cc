@@ -20,6 +20,13 @@ absl::StatusOr<LoadedCheckpoint> ReadRun(
                       reshard::ReadState(*found.reader));
   SS_RETURN_IF_ERROR(reshard::CheckTensors(
       *found.reader, reshard::LogicalTensors(state.model)));
+  if (!state.state.contains("training")) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        found.step_dir,
+        " does not hold the settings of a run of ours, as is the case with "
+        "what `reshard` makes of other formats: no run goes on from it, "
+        "--finetune starts one from its weights"));
+  }
   absl::StatusOr<trainer::StoredRun> run = trainer::RunFromState(state.state);
   if (!run.ok()) return Annotate(run.status(), found.step_dir);
   if (run->progress.step != found.reader->step()) {
@@ -46,18 +53,17 @@ bool MayStartAnew(const LoadFlags& flags, const absl::Status& found) {
   return true;
 }
 
+// Why there is no run at `path`, of which `status` says that none was found.
 // That there is a checkpoint which we cannot go on from is no reason to start
 // anew.
-absl::Status RefuseOtherFormats(const std::string& path) {
-  const absl::StatusOr<std::optional<reshard::Format>> found =
-      reshard::DetectFormat(path);
-  if (!found.ok() ||
-      found->value_or(reshard::Format::kNative) == reshard::Format::kNative) {
-    return absl::OkStatus();
-  }
+absl::Status WhyNoRun(const std::string& path, const absl::Status& status) {
+  SS_ASSIGN_OR_RETURN(const std::optional<reshard::Format> found,
+                      reshard::DetectFormat(path));
+  if (!found.has_value()) return reshard::NothingKnown(path);
+  if (*found == reshard::Format::kNative) return status;
   return absl::FailedPreconditionError(absl::StrCat(
-      "--load ", path, " is a checkpoint of another format, ",
-      reshard::InfoOf(**found).name,
+      path, " is a checkpoint of another format, ",
+      reshard::InfoOf(*found).name,
       "; --finetune starts a run from its weights, `reshard` makes one of ours "
       "from it"));
 }
@@ -74,7 +80,7 @@ absl::StatusOr<std::optional<LoadedCheckpoint>> FindWeights(
   SS_ASSIGN_OR_RETURN(const reshard::WholeModel whole,
                       reshard::ReadWholeModel(reader));
   flags.print(absl::StrCat("starting from the weights of ", reader.directory(),
-                           ", ", reshard::InfoOf(source->format).what));
+                           ", format ", reshard::InfoOf(source->format).name));
   LoadedCheckpoint loaded{.reader = source->reader};
   loaded.weights =
       KnownModel{.model = whole.state.model, .origin = reader.directory()};
@@ -89,11 +95,13 @@ absl::StatusOr<std::optional<LoadedCheckpoint>> FindCheckpoint(
   if (flags.finetune) return FindWeights(flags);
   const absl::StatusOr<ckpt::ResolvedCheckpoint> found =
       ckpt::ResolveCheckpoint(*flags.path);
-  if (absl::IsNotFound(found.status())) {
-    SS_RETURN_IF_ERROR(RefuseOtherFormats(*flags.path));
+  if (!found.ok()) {
+    const absl::Status why = absl::IsNotFound(found.status())
+                                 ? WhyNoRun(*flags.path, found.status())
+                                 : found.status();
+    if (MayStartAnew(flags, why)) return std::nullopt;
+    return Annotate(why, "--load");
   }
-  if (MayStartAnew(flags, found.status())) return std::nullopt;
-  if (!found.ok()) return Annotate(found.status(), "--load");
   if (!found->note.empty()) flags.print(found->note);
   SS_ASSIGN_OR_RETURN(LoadedCheckpoint loaded, ReadRun(*found));
   flags.print(absl::StrCat("loading ", loaded.reader->directory(),

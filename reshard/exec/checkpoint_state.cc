@@ -103,6 +103,14 @@ absl::StatusOr<CheckpointState> ReadState(const ckpt::Reader& reader) {
   return result;
 }
 
+std::optional<Layout> StoredLayout(const ckpt::Reader& reader) {
+  const absl::StatusOr<CheckpointState> texts = ReadTexts(reader);
+  if (!texts.ok()) return std::nullopt;
+  const absl::StatusOr<Layout> layout =
+      LayoutFromJson(Member(texts->record, "layout"));
+  return layout.ok() ? std::optional(*layout) : std::nullopt;
+}
+
 std::string StateText(const json& json) { return json.dump(2); }
 
 Content ContentOf(const ckpt::Reader& reader) {

@@ -39,6 +39,10 @@ absl::StatusOr<CheckpointState> ReadTexts(const ckpt::Reader& reader);
 // there are; whatever Validate says of the model.
 absl::StatusOr<CheckpointState> ReadState(const ckpt::Reader& reader);
 
+// The layout that wrote the checkpoint, for people: nullopt if its record does
+// not tell it whole. What depends on it asks ReadState.
+std::optional<Layout> StoredLayout(const ckpt::Reader& reader);
+
 // The stored texts. Keys are sorted, numbers round-trip: equal values give
 // equal bytes.
 std::string StateText(const nlohmann::json& json);

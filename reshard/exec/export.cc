@@ -11,6 +11,7 @@
 #include "ckpt/core/status_macros.h"
 #include "ckpt/format/table_builder.h"
 #include "ckpt/io/file.h"
+#include "reshard/exec/checkpoint_state.h"
 #include "reshard/exec/copy_files.h"
 #include "reshard/exec/copy_plan.h"
 #include "reshard/exec/partial_run.h"
@@ -116,6 +117,7 @@ absl::StatusOr<ReshardReport> ExportCheckpoint(const ckpt::Reader& source,
   }
   ReshardReport report;
   report.step = source.step();
+  report.from = StoredLayout(source);
   report.tensors =
       std::count_if(copies.tensors.begin(), copies.tensors.end(),
                     [](const TensorCopy& copy) { return copy.copy == 0; });

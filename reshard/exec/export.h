@@ -36,7 +36,7 @@ struct ExportPlan {
 };
 
 // Writes the directory `destination`, as ReshardCheckpoint does. Of the options
-// memory and progress count. Of the report `from` and `to` are not set.
+// memory and progress count. Of the report `to` is not set.
 // Errors: as ReshardCheckpoint; FailedPrecondition for a tensor that the plan
 // does not place as a whole.
 absl::StatusOr<ReshardReport> ExportCheckpoint(const ckpt::Reader& source,

@@ -33,6 +33,7 @@ absl::StatusOr<Job> MakeJob(const ckpt::Reader& source, const Layout& layout,
   Job job;
   if (options.generic) {
     SS_ASSIGN_OR_RETURN(job.state, ReadTexts(source));
+    job.state.layout = StoredLayout(source);
     SS_ASSIGN_OR_RETURN(job.plan,
                         PlanGenericCopy(source, layout.data, options.choice));
     return job;

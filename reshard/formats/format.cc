@@ -74,13 +74,62 @@ std::optional<Format> FormatOfNames(const std::vector<std::string>& names) {
   }
   // Parts of tensors, unless the whole files lie there too.
   if (any(IsShardName) && !has(kHfIndexName)) return Format::kDcp;
-  if (any(IsSafetensorsName)) return Format::kSafetensors;
+  // Pickles are not read, which the reader of the folder says best.
+  if (any(IsSafetensorsName) || any(IsPickledHfName)) {
+    return Format::kSafetensors;
+  }
   return std::nullopt;
+}
+
+constexpr char kWhatIsKnown[] =
+    "a run directory with step-* in it or one step, a Hugging Face folder "
+    "(model.safetensors, or its parts and index), a distributed checkpoint of "
+    "PyTorch (.metadata, or shard-*.safetensors) or Megatron-Core, Megatron's "
+    "legacy files (mp_rank_*, or iter_* that hold them), or DeepSpeed's";
+
+// A hint needs no more.
+constexpr int64_t kMaxFoldersLookedAt = 1000;
+constexpr int64_t kMaxFoldersNamed = 3;
+
+// "PATH (format)" of each folder in `path` that is a checkpoint.
+std::vector<std::string> CheckpointsIn(const std::string& path) {
+  std::vector<std::string> found;
+  auto names = ckpt::ListDirectory(path);
+  if (!names.ok()) return found;
+  names->resize(std::min<size_t>(names->size(), kMaxFoldersLookedAt));
+  for (const std::string& name : *names) {
+    if (std::ssize(found) == kMaxFoldersNamed) {
+      found.emplace_back("...");
+      break;
+    }
+    // What an unfinished save or deletion left is none.
+    if (absl::EndsWith(name, ".partial") ||
+        absl::EndsWith(name, ckpt::kDeletedSuffix)) {
+      continue;
+    }
+    const std::string inner = ckpt::JoinPath(path, name);
+    const auto is_directory = ckpt::Exists(ckpt::JoinPath(inner, "."));
+    if (!is_directory.value_or(false)) continue;
+    const auto format = DetectFormat(inner);
+    if (!format.ok() || !format->has_value()) continue;
+    found.push_back(absl::StrCat(inner, " (", InfoOf(**format).name, ")"));
+  }
+  return found;
 }
 
 }  // namespace
 
 std::span<const FormatInfo> Formats() { return kFormats; }
+
+std::string ToString(Format format, const std::optional<Layout>& layout) {
+  if (format == Format::kNative) return ToString(layout);
+  return std::string(InfoOf(format).name);
+}
+
+nlohmann::json ToJson(Format format, const std::optional<Layout>& layout) {
+  if (format == Format::kNative) return ToJson(layout);
+  return std::string(InfoOf(format).name);
+}
 
 absl::StatusOr<Format> ParseFormat(absl::string_view name) {
   for (const FormatInfo& info : kFormats) {
@@ -129,6 +178,23 @@ absl::StatusOr<std::optional<Format>> DetectFormat(const std::string& path) {
     if (inner.ok()) found = FormatOfNames(*inner);
   }
   return found;
+}
+
+absl::Status NothingKnown(const std::string& path) {
+  const auto is_directory = ckpt::Exists(ckpt::JoinPath(path, "."));
+  if (!is_directory.value_or(false)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path,
+        " is a file that is no checkpoint, as only one of safetensors can be; "
+        "name a directory: ",
+        kWhatIsKnown));
+  }
+  const std::vector<std::string> inside = CheckpointsIn(path);
+  return absl::NotFoundError(absl::StrCat(
+      path, " holds no checkpoint: expected ", kWhatIsKnown,
+      inside.empty()
+          ? ""
+          : absl::StrCat("; did you mean ", absl::StrJoin(inside, ", "), "?")));
 }
 
 }  // namespace shardshift::reshard

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/file.h"
 #include "reshard/layout/json_text.h"
@@ -47,20 +48,36 @@ absl::Status CheckFileName(absl::string_view name) {
 
 absl::Status NoWeights(const std::string& directory,
                        const std::vector<std::string>& names) {
-  std::string found;
+  std::vector<std::string> safetensors;
+  std::vector<std::string> others;
   for (const std::string& name : names) {
-    if (!absl::StartsWith(name, "pytorch_model") &&
-        !absl::EndsWith(name, ".safetensors") &&
-        !absl::EndsWith(name, ".gguf") && !absl::EndsWith(name, ".pth")) {
-      continue;
+    if (absl::EndsWith(name, ".safetensors")) {
+      safetensors.push_back(name);
+    } else if (IsPickledHfName(name) || absl::EndsWith(name, ".gguf") ||
+               absl::EndsWith(name, ".pth")) {
+      others.push_back(name);
     }
-    absl::StrAppend(&found, found.empty() ? ", but " : ", ", name);
   }
-  return absl::NotFoundError(absl::StrCat(
-      directory, " has no ", kHfWeightsName, " and no ", kHfIndexName, found,
-      found.empty() ? ""
-                    : "; save the model with safe_serialization, or rename a "
-                      "single file"));
+  if (safetensors.empty() && !others.empty() && IsPickledHfName(others[0])) {
+    return absl::UnimplementedError(absl::StrCat(
+        directory, " has its weights in ", others[0],
+        ", Hugging Face's older format: pickles, which are not read. Save it "
+        "with safetensors, in Python: AutoModelForCausalLM.from_pretrained(\"",
+        directory, "\").save_pretrained(\"NEW\", safe_serialization=True)"));
+  }
+  std::string message = absl::StrCat(directory, " has no ", kHfWeightsName,
+                                     " and no ", kHfIndexName);
+  if (safetensors.size() > 1) {
+    absl::StrAppend(&message, ", but ", absl::StrJoin(safetensors, ", "),
+                    "; get the index, which belongs to the model");
+  } else if (safetensors.size() == 1) {
+    absl::StrAppend(&message, ", but ", safetensors[0],
+                    "; rename it if it holds the whole model");
+  } else if (!others.empty()) {
+    absl::StrAppend(&message, ", but ", absl::StrJoin(others, ", "),
+                    "; save the model with safe_serialization");
+  }
+  return absl::NotFoundError(message);
 }
 
 // All tensors of one file.
@@ -157,6 +174,12 @@ absl::StatusOr<HfFolder> ReadSharded(const std::string& directory,
 }
 
 }  // namespace
+
+bool IsPickledHfName(absl::string_view name) {
+  return absl::StartsWith(name, "pytorch_model") &&
+         (absl::EndsWith(name, ".bin") ||
+          absl::EndsWith(name, ".bin.index.json"));
+}
 
 absl::StatusOr<HfFolder> ReadHfFolder(const std::string& directory) {
   SS_ASSIGN_OR_RETURN(const auto names, ckpt::ListDirectory(directory));

@@ -21,6 +21,10 @@ inline constexpr char kHfConfigName[] = "config.json";
 inline constexpr char kHfWeightsName[] = "model.safetensors";
 inline constexpr char kHfIndexName[] = "model.safetensors.index.json";
 
+// Whether a file is of Hugging Face's older format, pickles:
+// "pytorch_model.bin", a part of several, or their index. These are not read.
+bool IsPickledHfName(absl::string_view name);
+
 // A larger index or configuration is not read.
 inline constexpr int64_t kMaxHfJsonBytes = int64_t{100} << 20;
 
@@ -47,11 +51,11 @@ struct HfFolder {
 
 // Reads the index, if there is one, and the headers of the files it names;
 // other files are left alone.
-// Errors: NotFound if there are no weights in this format, telling which other
-// ones are; FailedPrecondition for both a single file and an index; DataLoss
-// naming the index and what is wrong: JSON, a file name that leads out of the
-// folder, a tensor in a file that has it not, a file that is missing; those of
-// ReadSafetensorsHeader.
+// Errors: Unimplemented for weights in the older format alone; NotFound if
+// there are none, telling which other ones are; FailedPrecondition for both a
+// single file and an index; DataLoss naming the index and what is wrong: JSON,
+// a file name that leads out of the folder, a tensor in a file that has it not,
+// a file that is missing; those of ReadSafetensorsHeader.
 absl::StatusOr<HfFolder> ReadHfFolder(const std::string& directory);
 
 // The contents of config.json; nullopt if there is none.

@@ -45,7 +45,7 @@ class LegacyReader {
     for (rank.pipeline = 0; rank.pipeline < layout.pipeline; ++rank.pipeline) {
       for (rank.tensor = 0; rank.tensor < layout.tensor; ++rank.tensor) {
         for (rank.expert = 0; rank.expert < layout.expert; ++rank.expert) {
-          SS_RETURN_IF_ERROR(ReadRank(rank));
+          SS_RETURN_IF_ERROR(NotMissing(ReadRank(rank), rank));
           expected.insert(LegacyFolderName(layout, rank));
         }
       }
@@ -65,8 +65,15 @@ class LegacyReader {
     }
     const std::string path =
         ckpt::JoinPath(ckpt::JoinPath(directory_, *first), kLegacyModelFile);
-    SS_ASSIGN_OR_RETURN(const ckpt::File file, ckpt::File::OpenForRead(path));
-    SS_ASSIGN_OR_RETURN(const TorchFile torch, TorchFile::Read(file));
+    const absl::StatusOr<ckpt::File> file = ckpt::File::OpenForRead(path);
+    if (absl::IsNotFound(file.status())) {
+      return absl::DataLossError(absl::StrCat(
+          path,
+          " is missing, every rank has it: get it from where the run "
+          "saved"));
+    }
+    SS_RETURN_IF_ERROR(file.status());
+    SS_ASSIGN_OR_RETURN(const TorchFile torch, TorchFile::Read(*file));
     const auto read = [&]() -> absl::Status {
       SS_ASSIGN_OR_RETURN(const PickleValue args, torch.root().Get("args"));
       SS_ASSIGN_OR_RETURN(args_, ParseMegatronArgs(args, vocab_size));
@@ -85,6 +92,18 @@ class LegacyReader {
       return common_.CollectCommon(torch.root());
     };
     return Annotate(read(), path);
+  }
+
+  // Of a rank that the arguments tell of every file has to be there.
+  absl::Status NotMissing(absl::Status status, const ModelRank& rank) const {
+    if (!absl::IsNotFound(status)) return status;
+    const Layout& layout = args_.layout;
+    return absl::DataLossError(absl::StrCat(
+        status.message(), "; it is of tensor rank ", rank.tensor,
+        layout.pipeline > 1 ? absl::StrCat(", stage ", rank.pipeline) : "",
+        layout.expert > 1 ? absl::StrCat(", expert rank ", rank.expert) : "",
+        " of ", ToString(layout),
+        ", and all ranks are needed: get it from where the run saved"));
   }
 
   // More ranks than the arguments tell of would be of another layout.

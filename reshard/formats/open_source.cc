@@ -22,9 +22,10 @@ namespace {
 
 absl::StatusOr<Format> FormatOf(const std::string& path,
                                 const OpenOptions& options) {
+  if (options.from.has_value()) return *options.from;
   SS_ASSIGN_OR_RETURN(const std::optional<Format> found, DetectFormat(path));
-  // What is no checkpoint at all is told best by the reader of our own.
-  return options.from.value_or(found.value_or(Format::kNative));
+  if (!found.has_value()) return NothingKnown(path);
+  return *found;
 }
 
 // A flag for sources of another kind must not seem to have done something.

@@ -44,9 +44,8 @@ struct OpenedSource {
   std::vector<LostFromTensor> lost;      // what of its state was filled in
 };
 
-// Errors: as ResolveCheckpoint and the reader of the format;
-// FailedPrecondition for what looks like no format; Unimplemented for one that
-// cannot be read.
+// Errors: as DetectFormat, NothingKnown, ResolveCheckpoint and the reader of
+// the format; Unimplemented for one that cannot be read.
 absl::StatusOr<OpenedSource> OpenSource(const std::string& path,
                                         const OpenOptions& options);
 

@@ -119,9 +119,14 @@ TEST_F(HfFolderTest, NamesWhatIsMissing) {
   }
   std::filesystem::remove(Path(kHfIndexName));
   ExpectRefused(absl::StatusCode::kNotFound, "has no model.safetensors",
-                "but a.safetensors");
+                "but a.safetensors; rename it");
+  Write("b.safetensors", "");
+  ExpectRefused(absl::StatusCode::kNotFound, "a.safetensors, b.safetensors",
+                "get the index");
+  std::filesystem::remove(Path("a.safetensors"));
+  std::filesystem::remove(Path("b.safetensors"));
   Write("pytorch_model.bin", "");
-  ExpectRefused(absl::StatusCode::kNotFound, "pytorch_model.bin",
+  ExpectRefused(absl::StatusCode::kUnimplemented, "pytorch_model.bin",
                 "safe_serialization");
   ASSERT_OK_AND_ASSIGN(const auto config, ReadHfConfigText(dir_.path()));
   EXPECT_EQ(config, std::nullopt);
