@@ -283,9 +283,10 @@ int64_t PartGroups::GroupOf(int64_t part) const {
   return beyond - groups_.begin() - 1;
 }
 
-absl::StatusOr<Picture> PlanPicture(const ckpt::Reader& source,
+absl::StatusOr<Picture> PlanPicture(const reshard::OpenedSource& opened,
                                     const Layout& layout,
                                     const reshard::CopyChoice& choice) {
+  const ckpt::Reader& source = *opened.reader;
   SS_ASSIGN_OR_RETURN(const reshard::CheckpointState state,
                       reshard::ReadState(source));
   SS_RETURN_IF_ERROR(Validate(state.model, layout));
@@ -305,8 +306,9 @@ absl::StatusOr<Picture> PlanPicture(const ckpt::Reader& source,
       source, plan,
       [&traffic](const reshard::PartMove& move) { traffic.Add(move); }));
   Picture picture;
-  picture.title = absl::StrCat("What moves: ", ToString(state.layout), " to ",
-                               ToString(layout));
+  picture.title =
+      absl::StrCat("What moves: ", ToString(opened.format, state.layout),
+                   " to ", ToString(layout));
   picture.subtitle = absl::StrCat(
       "step ", source.step(), ", ", HumanBytes(traffic.total), " from ",
       source_parts.size(), " part files to ", target_parts.size());

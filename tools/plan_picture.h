@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "ckpt/reader.h"
 #include "reshard/exec/copy_plan.h"
+#include "reshard/formats/open_source.h"
 #include "reshard/layout/layout.h"
 #include "tools/picture.h"
 
@@ -42,7 +42,7 @@ class PartGroups {
 
 // A row for each group of source parts, a column for each of the target's.
 // Errors: as reshard::DryRun.
-absl::StatusOr<Picture> PlanPicture(const ckpt::Reader& source,
+absl::StatusOr<Picture> PlanPicture(const reshard::OpenedSource& opened,
                                     const reshard::Layout& layout,
                                     const reshard::CopyChoice& choice);
 

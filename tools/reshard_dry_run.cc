@@ -54,16 +54,16 @@ std::vector<reshard::TensorCost> Costliest(
 }  // namespace
 
 std::string DryRunText(const reshard::DryRunReport& report, int64_t more_bytes,
-                       const ckpt::Table& table) {
+                       const reshard::OpenedSource& source) {
   const reshard::TensorCost total = TotalOf(report);
   std::string text = absl::StrFormat(
       "step %d: %s -> %s\nto write  %s in %d part files, %d more are linked\n"
       "to read   %s, %.3f times as much\nboxes     %d fragments now, %d then, "
       "%d boxes moved\nmemory    %s\n",
-      report.step, reshard::ToString(report.from), reshard::ToString(report.to),
-      HumanBytes(report.payload_bytes), report.parts, report.linked_parts,
-      HumanBytes(report.costs.read_bytes), AmplificationOf(report),
-      total.sources, total.targets, total.copies,
+      report.step, ToString(source.format, report.from),
+      reshard::ToString(report.to), HumanBytes(report.payload_bytes),
+      report.parts, report.linked_parts, HumanBytes(report.costs.read_bytes),
+      AmplificationOf(report), total.sources, total.targets, total.copies,
       HumanBytes(report.costs.memory_bytes + more_bytes));
   if (report.read_bytes_per_s > 0) {
     absl::StrAppendFormat(
@@ -74,7 +74,7 @@ std::string DryRunText(const reshard::DryRunReport& report, int64_t more_bytes,
   }
   std::vector<std::vector<std::string>> rows;
   for (const reshard::TensorCost& cost : Costliest(report)) {
-    const ckpt::Tensor& tensor = table.tensors[cost.source];
+    const ckpt::Tensor& tensor = source.reader->table().tensors[cost.source];
     rows.push_back({tensor.name, tensor.role, ckpt::ToString(tensor.shape),
                     HumanBytes(cost.payload_bytes), absl::StrCat(cost.sources),
                     absl::StrCat(cost.targets), absl::StrCat(cost.copies)});
@@ -91,10 +91,11 @@ std::string DryRunText(const reshard::DryRunReport& report, int64_t more_bytes,
 }
 
 nlohmann::json DryRunJson(const reshard::DryRunReport& report,
-                          int64_t more_bytes, const ckpt::Table& table) {
+                          int64_t more_bytes,
+                          const reshard::OpenedSource& source) {
   nlohmann::json tensors = nlohmann::json::array();
   for (const reshard::TensorCost& cost : Costliest(report)) {
-    const ckpt::Tensor& tensor = table.tensors[cost.source];
+    const ckpt::Tensor& tensor = source.reader->table().tensors[cost.source];
     tensors.push_back({{"name", tensor.name},
                        {"role", tensor.role},
                        {"bytes", cost.payload_bytes},
@@ -105,7 +106,7 @@ nlohmann::json DryRunJson(const reshard::DryRunReport& report,
   }
   const reshard::TensorCost total = TotalOf(report);
   return {{"step", report.step},
-          {"from", reshard::ToJson(report.from)},
+          {"from", ToJson(source.format, report.from)},
           {"to", reshard::ToJson(report.to)},
           {"bytes", report.payload_bytes},
           {"bytes_read", report.costs.read_bytes},

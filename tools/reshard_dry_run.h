@@ -7,16 +7,17 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "ckpt/format/table.h"
 #include "reshard/exec/reshard.h"
+#include "reshard/formats/open_source.h"
 
 namespace shardshift {
 
-// `table` is the source's; more_bytes of memory come on top of the plan's.
+// `more_bytes` of memory come on top of the plan's.
 std::string DryRunText(const reshard::DryRunReport& report, int64_t more_bytes,
-                       const ckpt::Table& table);
+                       const reshard::OpenedSource& source);
 nlohmann::json DryRunJson(const reshard::DryRunReport& report,
-                          int64_t more_bytes, const ckpt::Table& table);
+                          int64_t more_bytes,
+                          const reshard::OpenedSource& source);
 
 }  // namespace shardshift
 

@@ -87,7 +87,8 @@ absl::StatusOr<reshard::CopyChoice> ChoiceOf(const ReshardFlags& flags) {
   return choice;
 }
 
-absl::Status DrawPlan(const ReshardFlags& flags, const ckpt::Reader& source,
+absl::Status DrawPlan(const ReshardFlags& flags,
+                      const reshard::OpenedSource& source,
                       const reshard::CopyChoice& choice) {
   if (flags.picture.empty()) return absl::OkStatus();
   SS_RETURN_IF_ERROR(CheckPicturePath(flags.picture));
@@ -97,20 +98,21 @@ absl::Status DrawPlan(const ReshardFlags& flags, const ckpt::Reader& source,
   return WritePicture(flags.picture, picture);
 }
 
-absl::Status PrintDryRun(const ReshardFlags& flags, const ckpt::Reader& source,
+absl::Status PrintDryRun(const ReshardFlags& flags,
+                         const reshard::OpenedSource& source,
                          const reshard::CopyChoice& choice) {
   SS_RETURN_IF_ERROR(DrawPlan(flags, source, choice));
-  SS_ASSIGN_OR_RETURN(const reshard::DryRunReport report,
-                      reshard::DryRun(source, ApplyLayout(flags.layout, {}),
-                                      {.choice = choice,
-                                       .generic = flags.generic,
-                                       .memory_bytes = MemoryOfBands(flags),
-                                       .codec = flags.codec}));
-  const ckpt::Table& table = source.table();
+  SS_ASSIGN_OR_RETURN(
+      const reshard::DryRunReport report,
+      reshard::DryRun(*source.reader, ApplyLayout(flags.layout, {}),
+                      {.choice = choice,
+                       .generic = flags.generic,
+                       .memory_bytes = MemoryOfBands(flags),
+                       .codec = flags.codec}));
   std::cout << (flags.json
-                    ? DryRunJson(report, kMemoryBesidesBands, table).dump() +
+                    ? DryRunJson(report, kMemoryBesidesBands, source).dump() +
                           "\n"
-                    : DryRunText(report, kMemoryBesidesBands, table));
+                    : DryRunText(report, kMemoryBesidesBands, source));
   return absl::OkStatus();
 }
 
@@ -255,9 +257,9 @@ absl::Status RunOn(const ReshardFlags& flags, reshard::Processes& processes) {
   if (is_first) PrintNotes(*source);
   SS_ASSIGN_OR_RETURN(const reshard::CopyChoice choice, ChoiceOf(flags));
   if (!flags.dry_run) return Reshard(flags, *source, *to, choice, processes);
-  return reshard::Agree(processes,
-                        is_first ? PrintDryRun(flags, *source->reader, choice)
-                                 : absl::OkStatus());
+  return reshard::Agree(processes, is_first
+                                       ? PrintDryRun(flags, *source, choice)
+                                       : absl::OkStatus());
 }
 
 absl::StatusOr<int> RunReshard(const ReshardFlags& flags,
@@ -338,7 +340,7 @@ int main(int argc, char** argv) {
                 "leave the optimizer state behind");
   app->add_option("--dtype", flags.dtype,
                   "of weights: F32, BF16, F16, ..., rounded to the nearest, "
-                  "ties to even; with --weights-only")
+                  "ties to even; not where DST has optimizer state")
       ->type_name("NAME");
   shardshift::AddCodecFlag(*app, flags.codec);
   shardshift::AddSequenceParallelFlag(*app, flags.sequence_parallel);

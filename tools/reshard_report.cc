@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/reshard_report.h"
 
-#include <optional>
+#include <algorithm>
+#include <iterator>
+#include <map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "reshard/layout/layout.h"
+#include "absl/strings/str_join.h"
 
 namespace shardshift {
 namespace {
@@ -15,19 +17,6 @@ const char* Verdict(const reshard::ReshardReport& report) {
   if (!report.proof.ok()) return "DIFFERENT";
   return report.converted ? "every value is the source's, rounded"
                           : "every value is equal, bit for bit";
-}
-
-// What the source or the copy is: a layout, or a format that has none.
-nlohmann::json JsonOf(reshard::Format format,
-                      const std::optional<reshard::Layout>& layout) {
-  if (format == reshard::Format::kNative) return reshard::ToJson(layout);
-  return std::string(reshard::InfoOf(format).name);
-}
-
-std::string TextOf(reshard::Format format,
-                   const std::optional<reshard::Layout>& layout) {
-  if (format == reshard::Format::kNative) return reshard::ToString(layout);
-  return std::string(reshard::InfoOf(format).name);
 }
 
 // By the reader of the source, then by the writer of the copy.
@@ -53,6 +42,44 @@ nlohmann::json JsonOf(const std::vector<reshard::LostFromTensor>& all) {
   return json;
 }
 
+// More things of one kind than this share a line.
+constexpr int64_t kMaxLinesOfAKind = 4;
+constexpr int64_t kMaxNamedOfAKind = 3;
+
+// "file", of "file tokenizer.json".
+std::string KindOf(const std::string& what) {
+  return what.substr(0, what.find(' '));
+}
+
+// A line each, or one for a kind of which there are many.
+std::string LeftOutText(const std::vector<std::string>& all) {
+  std::map<std::string, int64_t> counts;
+  for (const std::string& what : all) ++counts[KindOf(what)];
+  std::string text;
+  std::map<std::string, int64_t> named;
+  for (const std::string& what : all) {
+    const std::string kind = KindOf(what);
+    const int64_t count = counts[kind];
+    const int64_t number = ++named[kind];
+    if (count <= kMaxLinesOfAKind) {
+      absl::StrAppend(&text, "left out: ", what, "\n");
+    } else if (number == 1) {
+      // The others of the kind follow, wherever they stand in the list.
+      std::vector<std::string> first;
+      for (const std::string& other : all) {
+        if (KindOf(other) != kind || std::ssize(first) == kMaxNamedOfAKind) {
+          continue;
+        }
+        first.push_back(other.substr(std::min(kind.size() + 1, other.size())));
+      }
+      absl::StrAppend(
+          &text, "left out: ", kind, " ", absl::StrJoin(first, ", "), " and ",
+          count - kMaxNamedOfAKind, " more, all of which --json names\n");
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string ReportText(const FinishedReshard& finished) {
@@ -60,10 +87,11 @@ std::string ReportText(const FinishedReshard& finished) {
   std::string text = absl::StrFormat(
       "step %d: %s -> %s\n%d tensors, %d bytes, %d %s in %s, %.2f s "
       "(%.0f MB/s)",
-      report.step, TextOf(source.format, report.from), TextOf(to, report.to),
-      report.tensors, report.payload_bytes, report.parts,
-      to == reshard::Format::kNative ? "part files" : "files", destination,
-      seconds, static_cast<double>(report.payload_bytes) / 1e6 / seconds);
+      report.step, ToString(source.format, report.from),
+      ToString(to, report.to), report.tensors, report.payload_bytes,
+      report.parts, to == reshard::Format::kNative ? "part files" : "files",
+      destination, seconds,
+      static_cast<double>(report.payload_bytes) / 1e6 / seconds);
   if (report.linked_parts > 0) {
     absl::StrAppend(&text, "; ", report.linked_parts,
                     " are files of the source, linked unread (`ckpt verify "
@@ -72,17 +100,14 @@ std::string ReportText(const FinishedReshard& finished) {
   absl::StrAppendFormat(&text, "\nfingerprint %s before, %s after: %s\n",
                         ToString(report.root_before),
                         ToString(report.root_after), Verdict(report));
-  for (const std::string& what : LeftOut(report, source)) {
-    absl::StrAppend(&text, "left out: ", what, "\n");
-  }
-  return text;
+  return absl::StrCat(text, LeftOutText(LeftOut(report, source)));
 }
 
 nlohmann::json ReportJson(const FinishedReshard& finished) {
   const auto& [report, source, to, destination, seconds] = finished;
   return {{"step", report.step},
-          {"from", JsonOf(source.format, report.from)},
-          {"to", JsonOf(to, report.to)},
+          {"from", ToJson(source.format, report.from)},
+          {"to", ToJson(to, report.to)},
           {"left_out", LeftOut(report, source)},
           {"lost", JsonOf(source.lost)},
           {"tensors", report.tensors},

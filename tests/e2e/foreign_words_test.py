@@ -60,6 +60,44 @@ class ForeignWordsTest(unittest.TestCase):
         shutil.copytree(self.legacy, copy)
         return pathlib.Path(copy, "iter_0000010")
 
+    def test_reports_name_the_source(self):
+        for source, to, words in (
+                (self.copy, "dcp", "step 10: TP2 PP1 DP1 -> dcp\n"),
+                (self.weights, "safetensors",
+                 "step 0: TP2 PP1 DP1 -> safetensors\n")):
+            done = succeed("reshard", source, self.path(to), "--to", to)
+            self.assertIn(words, done.stdout)
+        generic = self.path("generic")
+        succeed("reshard", self.llama, generic, "--generic", "--dp", 2)
+        done = succeed("reshard", generic, self.path("again"), "--generic")
+        self.assertIn("step 0: TP1 PP1 DP2 -> TP1 PP1 DP1\n", done.stdout)
+        dry = self.llama, self.path("dry"), "--dry-run"
+        picture = self.path("picture.svg")
+        done = succeed("reshard", *dry, "--picture", picture)
+        self.assertIn("step 0: safetensors -> TP1 PP1 DP1\n", done.stdout)
+        self.assertIn("What moves: safetensors to TP1 PP1 DP1",
+                      pathlib.Path(picture).read_text(encoding="utf-8"))
+        self.assertEqual(
+            json.loads(succeed("reshard", *dry, "--json").stdout)["from"],
+            "safetensors")
+
+    def test_much_that_is_left_out_takes_a_line(self):
+        folder = self.path("folder")
+        shutil.copytree(self.llama, folder)
+        names = [f"file{i:02}.txt" for i in range(30)]
+        for name in names:
+            pathlib.Path(folder, name).touch()
+        others = sorted(set(os.listdir(folder)) -
+                        {"config.json", "model.safetensors"})
+        done = succeed("reshard", folder, self.path("out"))
+        self.assertEqual(
+            [line for line in done.stdout.splitlines() if "left out" in line],
+            [f"left out: file {others[0]}, {others[1]}, {others[2]} and "
+             f"{len(others) - 3} more, all of which --json names"])
+        done = succeed("reshard", folder, self.path("again"), "--json")
+        self.assertEqual(json.loads(done.stdout)["left_out"],
+                         [f"file {name}" for name in others])
+
     def test_pickled_weights_of_hugging_face(self):
         for names in (["pytorch_model.bin"],
                       ["pytorch_model-00001-of-00002.bin",
