@@ -1,6 +1,9 @@
 // `ckpt diff A B`: whether two checkpoints hold the same.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdint>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -120,6 +123,34 @@ absl::Status CompareValues(const ckpt::Reader& a, const ckpt::Reader& b,
   return absl::OkStatus();
 }
 
+using Path = Json::json_pointer;
+
+// Adds what two values differ in, each with its path; what one side has not is
+// one difference, however much it is. Key order means nothing.
+void CompareValuesAt(const Path& path, const Json& a, const Json& b,
+                     Json& found) {
+  if (a.is_object() && b.is_object()) {
+    for (const auto& [key, value] : a.items()) {
+      const auto other = b.find(key);
+      if (other == b.end()) {
+        found.push_back({{"path", (path / key).to_string()}, {"a", value}});
+      } else {
+        CompareValuesAt(path / key, value, *other, found);
+      }
+    }
+    for (const auto& [key, value] : b.items()) {
+      if (a.contains(key)) continue;
+      found.push_back({{"path", (path / key).to_string()}, {"b", value}});
+    }
+  } else if (a.is_array() && b.is_array() && a.size() == b.size()) {
+    for (size_t i = 0; i < a.size(); ++i) {
+      CompareValuesAt(path / i, a[i], b[i], found);
+    }
+  } else if (a != b) {
+    found.push_back({{"path", path.to_string()}, {"a", a}, {"b", b}});
+  }
+}
+
 absl::Status CompareStates(const ckpt::Reader& a, const ckpt::Reader& b,
                            Differences& found) {
   SS_ASSIGN_OR_RETURN(
@@ -128,22 +159,7 @@ absl::Status CompareStates(const ckpt::Reader& a, const ckpt::Reader& b,
   SS_ASSIGN_OR_RETURN(
       const Json in_b,
       ParseJson(b.state(), absl::StrCat(b.directory(), ": state")));
-  // Flat, so that each difference has a path; key order means nothing.
-  const Json flat_a = in_a.is_structured() ? in_a.flatten() : Json{{"", in_a}};
-  const Json flat_b = in_b.is_structured() ? in_b.flatten() : Json{{"", in_b}};
-  for (const auto& [path, value] : flat_a.items()) {
-    if (!flat_b.contains(path)) {
-      found.state.push_back({{"path", path}, {"a", value}});
-    } else if (flat_b[path] != value) {
-      found.state.push_back(
-          {{"path", path}, {"a", value}, {"b", flat_b[path]}});
-    }
-  }
-  for (const auto& [path, value] : flat_b.items()) {
-    if (!flat_a.contains(path)) {
-      found.state.push_back({{"path", path}, {"b", value}});
-    }
-  }
+  CompareValuesAt(Path(), in_a, in_b, found.state);
   return absl::OkStatus();
 }
 
@@ -170,6 +186,58 @@ void PrintValues(const Json& tensor) {
   std::cout << "\n";
 }
 
+// A longer text of the state is not shown whole.
+constexpr int64_t kMaxTextShown = 60;
+// Of such texts what they have before the first difference.
+constexpr int64_t kContext = 20;
+
+// A value of the state on one line: of a long text what is around byte `at`, of
+// many values their number.
+std::string Shown(const Json& value, int64_t at) {
+  if (value.is_structured()) {
+    std::string text = ToText(value);
+    if (std::ssize(text) <= kMaxTextShown) return text;
+    return absl::StrCat(value.flatten().size(), " values");
+  }
+  if (!value.is_string()) return ToText(value);
+  const auto& text = value.get_ref<const std::string&>();
+  const auto size = std::ssize(text);
+  if (size <= kMaxTextShown) return ToText(value);
+  const int64_t begin = std::max<int64_t>(0, std::min(at, size) - kContext);
+  const int64_t end = std::min(begin + kMaxTextShown, size);
+  return absl::StrCat(begin > 0 ? "..." : "",
+                      ToText(text.substr(begin, end - begin)),
+                      end < size ? "..." : "", " (", size, " bytes)");
+}
+
+// The first byte in which two texts differ; 0 of other values.
+int64_t FirstDifference(const Json& a, const Json& b) {
+  if (!a.is_string() || !b.is_string()) return 0;
+  const auto& in_a = a.get_ref<const std::string&>();
+  const auto& in_b = b.get_ref<const std::string&>();
+  return std::ranges::mismatch(in_a, in_b).in1 - in_a.begin();
+}
+
+void PrintState(const Json& difference) {
+  const bool in_both = difference.contains("a") && difference.contains("b");
+  const int64_t at =
+      in_both ? FirstDifference(difference["a"], difference["b"]) : 0;
+  const auto shown = [&](const char* side) -> std::string {
+    const auto value = difference.find(side);
+    return value == difference.end() ? "absent" : Shown(*value, at);
+  };
+  std::cout << "state " << difference["path"].get<std::string>() << ": "
+            << shown("a") << " in A, " << shown("b") << " in B\n";
+}
+
+// What is equal of what is not equal as a whole.
+void PrintEqual(const Differences& found) {
+  const bool all = found.only_in_a.empty() && found.only_in_b.empty() &&
+                   found.kind.empty() && found.values.empty();
+  std::cout << (all ? "all " : "") << found.num_equal
+            << " tensors are equal, bit for bit\n";
+}
+
 void PrintText(const Differences& found) {
   for (const Json& t : found.only_in_a) {
     std::cout << "only in A: " << Label(t) << "\n";
@@ -185,11 +253,11 @@ void PrintText(const Differences& found) {
     PrintValues(t);
   }
   for (const Json& s : found.state) {
-    std::cout << "state " << s["path"].get<std::string>() << ": "
-              << ToText(s.value("a", Json("absent"))) << " in A, "
-              << ToText(s.value("b", Json("absent"))) << " in B\n";
+    PrintState(s);
   }
-  if (found.empty()) {
+  if (!found.empty()) {
+    PrintEqual(found);
+  } else {
     std::cout << "equal: the state and all " << found.num_equal
               << " tensors, bit for bit\n";
   }

@@ -79,6 +79,7 @@ absl::StatusOr<int> Ls(const LsFlags& flags) {
   SS_ASSIGN_OR_RETURN(const std::vector<ckpt::StepEntry> steps,
                       ckpt::ListSteps(flags.run));
   if (steps.empty()) {
+    SS_RETURN_IF_ERROR(CheckIsOurs(flags.run, "`ls` lists the steps of runs"));
     return absl::NotFoundError(
         absl::StrCat(flags.run, " holds no checkpoint; name a run directory"));
   }

@@ -2,18 +2,18 @@
 #include "tools/ckpt_open.h"
 
 #include <iostream>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "ckpt/core/status_macros.h"
-#include "reshard/formats/open_source.h"
 #include "reshard/layout/json_text.h"
 
 namespace shardshift {
 
-absl::StatusOr<std::shared_ptr<const ckpt::Reader>> OpenCheckpoint(
+absl::StatusOr<reshard::OpenedSource> OpenSourceOfAnyKind(
     const std::string& path, bool fingerprints, bool verify) {
   reshard::OpenOptions options;
   options.fingerprints = fingerprints;
@@ -30,7 +30,25 @@ absl::StatusOr<std::shared_ptr<const ckpt::Reader>> OpenCheckpoint(
   for (const std::string& note : source->notes) {
     std::cerr << "note: " << note << std::endl;
   }
-  return std::move(source->reader);
+  return source;
+}
+
+absl::StatusOr<std::shared_ptr<const ckpt::Reader>> OpenCheckpoint(
+    const std::string& path, bool fingerprints, bool verify) {
+  SS_ASSIGN_OR_RETURN(reshard::OpenedSource source,
+                      OpenSourceOfAnyKind(path, fingerprints, verify));
+  return std::move(source.reader);
+}
+
+absl::Status CheckIsOurs(const std::string& path, absl::string_view what) {
+  SS_ASSIGN_OR_RETURN(const std::optional<reshard::Format> format,
+                      reshard::DetectFormat(path));
+  if (!format.has_value()) return reshard::NothingKnown(path);
+  if (*format == reshard::Format::kNative) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, " is a checkpoint of another format, ",
+                   reshard::InfoOf(*format).name, ", and ", what,
+                   " of ours alone; `ckpt show` tells what it holds"));
 }
 
 absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view what) {

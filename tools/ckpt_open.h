@@ -8,10 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "ckpt/format/table.h"
 #include "ckpt/reader.h"
+#include "reshard/formats/open_source.h"
 
 namespace shardshift {
 
@@ -25,6 +27,15 @@ using Json = nlohmann::ordered_json;
 // check what checksums it has.
 absl::StatusOr<std::shared_ptr<const ckpt::Reader>> OpenCheckpoint(
     const std::string& path, bool fingerprints = false, bool verify = false);
+
+// The same, with what the format is and what was left out.
+absl::StatusOr<reshard::OpenedSource> OpenSourceOfAnyKind(
+    const std::string& path, bool fingerprints, bool verify);
+
+// Refuses what is no run directory of ours, where nothing else will do; `what`
+// tells what does: "`ls` lists the steps of a run".
+// Errors: InvalidArgument for a checkpoint of another format; as NothingKnown.
+absl::Status CheckIsOurs(const std::string& path, absl::string_view what);
 
 // The state or record of a checkpoint; null if it is empty.
 // Errors: DataLoss if `text` is not JSON; as CheckJsonDepth. `what` names it.

@@ -12,6 +12,7 @@
 #include "ckpt/retention.h"
 #include "ckpt/run_dir.h"
 #include "tools/ckpt_commands.h"
+#include "tools/ckpt_open.h"
 
 namespace shardshift {
 namespace {
@@ -35,6 +36,8 @@ absl::StatusOr<int> Prune(const PruneFlags& flags) {
     return absl::InvalidArgumentError(absl::StrCat(
         flags.run_dir, " is a checkpoint; name its run directory"));
   }
+  SS_RETURN_IF_ERROR(
+      CheckIsOurs(flags.run_dir, "`prune` deletes steps of runs"));
   const ckpt::Retention retention = {
       .keep_last = flags.keep_last.value_or(1),
       .keep_every = flags.keep_every.value_or(0)};

@@ -29,8 +29,8 @@ struct VerifyFlags {
   bool json = false;
 };
 
-// The step directories to verify. Unlike a load this does not pass over a
-// newest step that is damaged.
+// The step directories to verify, at least one. Unlike a load this does not
+// pass over a newest step that is damaged.
 absl::StatusOr<std::vector<std::string>> StepDirs(const VerifyFlags& flags) {
   const std::string& path = flags.checkpoint;
   SS_ASSIGN_OR_RETURN(const bool is_step_dir,
@@ -41,11 +41,6 @@ absl::StatusOr<std::vector<std::string>> StepDirs(const VerifyFlags& flags) {
   std::vector<std::string> dirs;
   dirs.reserve(steps.size());
   for (const ckpt::StepEntry& entry : steps) dirs.push_back(entry.path);
-  if (dirs.empty()) {
-    return absl::NotFoundError(
-        absl::StrCat(path, " holds no checkpoint: expected step-* or ",
-                     ckpt::kIndexFileName, " in it"));
-  }
   if (!flags.all) dirs = {dirs.back()};
   return dirs;
 }
@@ -90,11 +85,15 @@ std::string CountFaults(size_t count) {
   return absl::StrCat(count, count == 1 ? " fault" : " faults");
 }
 
-void PrintText(const Json& report) {
-  const Json& faults = report["faults"];
+void PrintFaults(const Json& faults) {
   for (const Json& fault : faults) {
     std::cout << "fault: " << fault["message"].get<std::string>() << "\n";
   }
+}
+
+void PrintText(const Json& report) {
+  const Json& faults = report["faults"];
+  PrintFaults(faults);
   std::cout << report["path"].get<std::string>() << ": "
             << HumanBytes(report["bytes_checked"].get<int64_t>())
             << " checked, " << CountFaults(faults.size())
@@ -104,48 +103,79 @@ void PrintText(const Json& report) {
 
 // A checkpoint of another format: what opens is sound as far as it says so
 // itself.
-absl::StatusOr<Json> VerifyForeign(const std::string& path, bool deep) {
-  Json faults = Json::array();
-  int64_t bytes_checked = 0;
-  const auto reader =
-      OpenCheckpoint(path, /*fingerprints=*/deep, /*verify=*/deep);
-  if (absl::IsDataLoss(reader.status())) {
-    faults.push_back(ToJson(ckpt::Fault{
-        .file = path, .message = std::string(reader.status().message())}));
-  } else {
-    SS_RETURN_IF_ERROR(reader.status());
-    if (deep) bytes_checked = (*reader)->total_bytes();
-  }
+absl::StatusOr<Json> VerifyForeign(const std::string& path,
+                                   reshard::Format format, bool deep) {
   Json json;
   json["path"] = path;
   json["deep"] = deep;
-  json["bytes_checked"] = bytes_checked;
-  json["faults"] = std::move(faults);
+  json["format"] = std::string(reshard::InfoOf(format).name);
+  json["bytes_checked"] = 0;
+  json["faults"] = Json::array();
+  const auto source =
+      OpenSourceOfAnyKind(path, /*fingerprints=*/deep, /*verify=*/deep);
+  if (absl::IsDataLoss(source.status())) {
+    json["faults"].push_back(ToJson(ckpt::Fault{
+        .file = path, .message = std::string(source.status().message())}));
+    return json;
+  }
+  SS_RETURN_IF_ERROR(source.status());
+  if (deep) json["bytes_checked"] = source->reader->total_bytes();
+  json["has_checksums"] = !source->checks->storages.empty();
   return json;
 }
 
+void PrintForeignText(const Json& report) {
+  const Json& faults = report["faults"];
+  PrintFaults(faults);
+  std::string checked;
+  if (faults.empty()) {
+    const std::string bytes =
+        HumanBytes(report["bytes_checked"].get<int64_t>());
+    checked = "; structure and sizes checked";
+    if (!report["deep"].get<bool>()) {
+      checked += ", no values, which --deep reads";
+    } else if (report["has_checksums"].get<bool>()) {
+      absl::StrAppend(&checked, ", and the checksums of ", bytes);
+    } else {
+      absl::StrAppend(&checked, ", and ", bytes,
+                      " read, of which there are no checksums");
+    }
+  }
+  std::cout << report["path"].get<std::string>() << " ("
+            << report["format"].get<std::string>()
+            << "): " << CountFaults(faults.size()) << checked << "\n";
+}
+
+// A line for a person, and more if there are faults.
+void Print(const Json& report) {
+  return report.contains("format") ? PrintForeignText(report)
+                                   : PrintText(report);
+}
+
 absl::StatusOr<int> Verify(const VerifyFlags& flags) {
+  const std::string& path = flags.checkpoint;
   SS_ASSIGN_OR_RETURN(const std::optional<reshard::Format> format,
-                      reshard::DetectFormat(flags.checkpoint));
-  const bool is_foreign =
-      format.value_or(reshard::Format::kNative) != reshard::Format::kNative;
-  std::vector<std::string> dirs = {flags.checkpoint};
+                      reshard::DetectFormat(path));
+  if (!format.has_value()) return reshard::NothingKnown(path);
+  const bool is_foreign = *format != reshard::Format::kNative;
+  std::vector<std::string> dirs = {path};
   if (!is_foreign) {
     SS_ASSIGN_OR_RETURN(dirs, StepDirs(flags));
   }
   Json reports = Json::array();
   size_t num_faults = 0;
   for (const std::string& dir : dirs) {
-    SS_ASSIGN_OR_RETURN(Json report, is_foreign ? VerifyForeign(dir, flags.deep)
-                                                : VerifyStep(dir, flags.deep));
+    SS_ASSIGN_OR_RETURN(Json report,
+                        is_foreign ? VerifyForeign(dir, *format, flags.deep)
+                                   : VerifyStep(dir, flags.deep));
     num_faults += report["faults"].size();
-    if (!flags.json) PrintText(report);
+    if (!flags.json) Print(report);
     reports.push_back(std::move(report));
   }
   if (flags.json) std::cout << ToText(reports) << "\n";
   if (num_faults == 0) return kExitDone;
   return absl::DataLossError(
-      absl::StrCat(CountFaults(num_faults), " in ", flags.checkpoint));
+      absl::StrCat(CountFaults(num_faults), " in ", path));
 }
 
 }  // namespace

@@ -98,6 +98,20 @@ class ForeignWordsTest(unittest.TestCase):
         self.assertEqual(json.loads(done.stdout)["left_out"],
                          [f"file {name}" for name in others])
 
+    def test_folders_above_a_checkpoint(self):
+        above = self.path("above")
+        os.mkdir(above)
+        os.symlink(os.path.abspath(self.llama), os.path.join(above, "llama"))
+        os.symlink(self.legacy, os.path.join(above, "mega"))
+        os.symlink(self.copy, os.path.join(above, "run"))
+        os.mkdir(os.path.join(above, "other"))
+        hint = (f"did you mean {above}/llama (safetensors), {above}/mega "
+                f"(megatron), {above}/run (native)?")
+        for program, *args in (("reshard", above, self.path("x")),
+                               ("ckpt", "verify", above),
+                               ("train", "--load", above)):
+            self.refused(program, *args, says=hint)
+
     def test_pickled_weights_of_hugging_face(self):
         for names in (["pytorch_model.bin"],
                       ["pytorch_model-00001-of-00002.bin",
@@ -118,6 +132,24 @@ class ForeignWordsTest(unittest.TestCase):
                 self.refused(program, *args, says=[
                     str(folder), names[0], "safe_serialization=True"])
 
+    def test_a_rank_that_is_missing(self):
+        for name, rank in (("mp_rank_01_001", "tensor rank 1, stage 1"),
+                           ("mp_rank_00_000", "tensor rank 0, stage 0"),
+                           ("mp_rank_01_000/distrib_optim.pt",
+                            "tensor rank 1, stage 0")):
+            step = self.damaged_legacy()
+            (step / name).rename(self.scratch / "away")
+            says = [str(step / name), rank, "TP2 PP2 DP2"]
+            self.refused("reshard", step.parent, self.path("x"), says=says,
+                         code=1)
+            done = run("ckpt", "verify", step.parent)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertTrue(done.stdout.startswith("fault: "), done.stdout)
+            for words in says:
+                self.assertIn(words, done.stdout)
+            shutil.rmtree(step.parent)
+            shutil.rmtree(self.scratch / "away", ignore_errors=True)
+
     def test_a_copy_is_no_run_to_go_on_with(self):
         self.refused("train", "--load", self.copy, "--mock-data",
                      "--train-iters", 12,
@@ -130,6 +162,49 @@ class ForeignWordsTest(unittest.TestCase):
                            "--seq-length", 16, "--micro-batch-size", 1, "--lr",
                            1e-3, "--mock-data", "--train-iters", 1)
             self.assertIn(f", format {name}\n", done.stderr)
+
+    def test_diff_shows_where_long_texts_differ(self):
+        folder = pathlib.Path(self.path("folder"))
+        shutil.copytree(self.llama, folder)
+        config = json.loads((folder / "config.json").read_text())
+        config["zzz_extra"] = "x" * 50
+        (folder / "config.json").write_text(json.dumps(config, indent=2))
+        done = run("ckpt", "diff", self.llama, folder)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        line, equal = done.stdout.splitlines()
+        self.assertTrue(line.startswith("state /huggingface/config"), line)
+        self.assertIn("zzz_extra", line)
+        self.assertIn(" bytes) in A, ", line)
+        self.assertLess(len(line), 300)
+        self.assertRegex(equal, r"^all \d+ tensors are equal, bit for bit$")
+        done = run("ckpt", "diff", self.llama, folder, "--json")
+        [entry] = json.loads(done.stdout)["state"]
+        self.assertEqual(json.loads(entry["b"]), config)
+        done = run("ckpt", "diff", self.llama, self.copy)
+        self.assertIn("0 tensors are equal", done.stdout.splitlines()[-1])
+        self.assertIn(": absent in A, ", done.stdout)
+
+    def test_verify_tells_what_was_checked(self):
+        cases = (([self.llama], "(safetensors): 0 faults; structure and sizes "
+                  "checked, no values, which --deep reads\n"),
+                 ([self.llama, "--deep"], "kB read, of which there are no "
+                  "checksums\n"),
+                 ([self.legacy, "--deep"], "(megatron): 0 faults; structure "
+                  "and sizes checked, and the checksums of "))
+        for args, words in cases:
+            self.assertIn(words, succeed("ckpt", "verify", *args).stdout)
+        [report] = json.loads(succeed("ckpt", "verify", self.llama, "--deep",
+                                      "--json").stdout)
+        self.assertEqual((report["format"], report["has_checksums"]),
+                         ("safetensors", False))
+
+    def test_commands_for_runs_of_ours(self):
+        for command in ("ls", "prune"):
+            flags = ["--keep-last", 1] if command == "prune" else []
+            for source, name in ((self.llama, "safetensors"),
+                                 (self.legacy, "megatron")):
+                self.refused("ckpt", command, source, *flags,
+                             says=[source, name, "of another format"])
 
 
 if __name__ == "__main__":
