@@ -146,14 +146,12 @@ std::string BufferText(const RankReport& report, const LocalBuffer& buffer) {
                       OwnedText(report, buffer));
 }
 
-std::string ReadsText(const reshard::ReadTotals& reads) {
-  std::vector<std::string> names;
-  for (const int64_t part : reads.parts) {
-    if (names.size() == kMaxPartNames) {
-      names.emplace_back("...");
-      break;
-    }
-    names.push_back(ckpt::PartFileName(part));
+std::string ReadsText(const RankReport& report) {
+  const reshard::ReadTotals& reads = report.reads;
+  std::vector<std::string> names = report.files;
+  if (names.size() > kMaxPartNames) {
+    names.resize(kMaxPartNames);
+    names.emplace_back("...");
   }
   return absl::StrFormat("%s of %d fragments in %d part files%s%s",
                          HumanBytes(reads.bytes), reads.fragments,
@@ -239,7 +237,7 @@ std::string RankText(const RankReport& report) {
       "to load    %s\n",
       absl::StrJoin(places, ", "), HumanBytes(bytes.parameters),
       HumanBytes(bytes.gradients), HumanBytes(bytes.optimizer),
-      ReadsText(report.reads));
+      ReadsText(report));
   for (const LocalBuffer& buffer : report.state.buffers) {
     absl::StrAppend(&text, BufferText(report, buffer));
   }

@@ -22,10 +22,12 @@ struct RankReport {
   int64_t rank = 0;
   std::vector<reshard::LogicalTensor> tensors;
   reshard::RankState state;
-  reshard::ReadTotals reads = {};  // of the checkpoint, to load the rank
+  reshard::ReadTotals reads = {};       // of the checkpoint, to load the rank
+  std::vector<std::string> files = {};  // names of `reads.parts`
 };
 
-// Without `reads`. REQUIRES: Validate(model, layout) is OK, and `rank` is one.
+// Without `reads` and `files`. REQUIRES: Validate(model, layout) is OK, and
+// `rank` is one.
 RankReport ReportOf(const reshard::ModelConfig& model,
                     const reshard::Layout& layout, int64_t rank);
 

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <filesystem>
 #include <iostream>
 #include <limits>
 #include <memory>
@@ -12,9 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/reader.h"
-#include "ckpt/run_dir.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/exec/part_moves.h"
+#include "reshard/formats/open_source.h"
 #include "tools/cli.h"
 #include "tools/explain_rank.h"
 #include "tools/explain_ranks.h"
@@ -48,13 +49,19 @@ absl::StatusOr<RankReport> ExplainRank(const ckpt::Reader& reader,
                                        const reshard::Layout& layout,
                                        int64_t rank) {
   RankReport report = ReportOf(model, layout, rank);
-  SS_RETURN_IF_ERROR(reshard::CheckTensors(reader, report.tensors));
+  SS_RETURN_IF_ERROR(
+      reshard::CheckStored(reader, report.tensors, reshard::ContentOf(reader)));
   std::vector<reshard::Piece> pieces;
   for (const reshard::LocalBuffer& buffer : report.state.buffers) {
     pieces.insert(pieces.end(), buffer.pieces.begin(), buffer.pieces.end());
   }
   SS_ASSIGN_OR_RETURN(report.reads,
                       reshard::TotalsOfLoad(reader, report.tensors, pieces));
+  for (const int64_t part : report.reads.parts) {
+    report.files.push_back(std::filesystem::path(reader.PathOf(part))
+                               .lexically_proximate(reader.directory())
+                               .string());
+  }
   return report;
 }
 
@@ -63,9 +70,10 @@ absl::StatusOr<int> Explain(const ExplainFlags& flags) {
     SS_RETURN_IF_ERROR(CheckPicturePath(flags.picture));
   }
   SS_ASSIGN_OR_RETURN(
-      const ckpt::ResolvedCheckpoint found,
-      ckpt::ResolveCheckpoint(flags.checkpoint, ckpt::PartFiles::kAllOrNone));
-  if (!found.note.empty()) std::cerr << found.note << std::endl;
+      const reshard::OpenedSource found,
+      reshard::OpenSource(flags.checkpoint,
+                          {.parts = ckpt::PartFiles::kAllOrNone}));
+  for (const std::string& note : found.notes) std::cerr << note << std::endl;
   SS_ASSIGN_OR_RETURN(const reshard::CheckpointState state,
                       reshard::ReadState(*found.reader));
   const reshard::ModelConfig& model = state.model;
@@ -97,7 +105,8 @@ int ExplainMain(int argc, char** argv) {
       "Axes that are not given are 1.");
   ExplainFlags flags;
   app->add_option("checkpoint", flags.checkpoint,
-                  "run directory (its newest checkpoint) or one checkpoint")
+                  "run directory (its newest checkpoint), one checkpoint, or a "
+                  "checkpoint of another format")
       ->required()
       ->type_name("CKPT");
   AddLayoutFlags(*app, flags.layout, FlagScope::kCheckpoints);

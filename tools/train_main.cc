@@ -217,6 +217,14 @@ void PrintRun(const trainer::TrainOptions& options, const Ranks& ranks) {
       config.global_batch_size /
           (options.micro_batch_size * options.layout.data),
       options.layout.data));
+  if (config.seq_length > config.model.max_position_embeddings) {
+    ranks.print(absl::StrCat(
+        "warning: --seq-length ", config.seq_length,
+        " goes beyond the model's max_position_embeddings ",
+        config.model.max_position_embeddings,
+        ": its rotary embedding is computed for positions that it may never "
+        "have been trained on"));
+  }
   ranks.print(absl::StrFormat(
       "numerics: tensor granularity %d, data granularity %d, padded "
       "vocabulary %d",

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
+#include "reshard/exec/checkpoint_state.h"
 #include "reshard/exec/executors.h"
 #include "reshard/plan/plan.h"
 
@@ -47,8 +48,9 @@ absl::StatusOr<ReadTotals> TotalsOfLoad(
     const ckpt::Reader& source, const std::vector<LogicalTensor>& tensors,
     std::span<const Piece> pieces) {
   const auto nowhere = [](const Piece&, int64_t) -> float* { return nullptr; };
-  SS_ASSIGN_OR_RETURN(const std::vector<ckpt::FragmentRead> reads,
-                      PlanLoad(source, tensors, pieces, nowhere));
+  SS_ASSIGN_OR_RETURN(
+      const std::vector<ckpt::FragmentRead> reads,
+      PlanLoad(source, tensors, pieces, nowhere, RolesOf(ContentOf(source))));
   const ckpt::Table& table = source.table();
   ReadTotals totals;
   std::set<int64_t> fragments;

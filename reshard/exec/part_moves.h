@@ -37,8 +37,9 @@ struct ReadTotals {
   bool operator==(const ReadTotals&) const = default;
 };
 
-// What a load of `pieces` reads, under every role.
-// REQUIRES: CheckTensors(source, tensors) is OK. Errors: as PlanLoad.
+// What a load of `pieces` reads, under every role of the source's content.
+// REQUIRES: CheckStored(source, tensors, ContentOf(source)) is OK.
+// Errors: as PlanLoad.
 absl::StatusOr<ReadTotals> TotalsOfLoad(
     const ckpt::Reader& source, const std::vector<LogicalTensor>& tensors,
     std::span<const Piece> pieces);

@@ -98,6 +98,23 @@ class ForeignWordsTest(unittest.TestCase):
         self.assertEqual(json.loads(done.stdout)["left_out"],
                          [f"file {name}" for name in others])
 
+    def test_folders_that_hold_no_checkpoint(self):
+        empty = self.path("empty")
+        os.mkdir(empty)
+        for program, *args in (("reshard", empty, self.path("x")),
+                               ("reshard", "explain", empty),
+                               ("ckpt", "show", empty),
+                               ("ckpt", "verify", empty),
+                               ("train", "--load", empty),
+                               ("train", "--load", empty, "--finetune")):
+            self.refused(program, *args, says=[
+                empty + " holds no checkpoint", "step-*", "model.safetensors",
+                ".metadata", "mp_rank_*", "DeepSpeed"])
+        file = self.path("notes.txt")
+        pathlib.Path(file).touch()
+        self.refused("reshard", file, self.path("x"),
+                     says=[file, "name a directory"])
+
     def test_folders_above_a_checkpoint(self):
         above = self.path("above")
         os.mkdir(above)
@@ -162,6 +179,35 @@ class ForeignWordsTest(unittest.TestCase):
                            "--seq-length", 16, "--micro-batch-size", 1, "--lr",
                            1e-3, "--mock-data", "--train-iters", 1)
             self.assertIn(f", format {name}\n", done.stderr)
+
+    def test_a_sequence_beyond_the_positions_of_the_model(self):
+        flags = ["--micro-batch-size", 1, "--lr", 1e-3, "--mock-data",
+                 "--train-iters", 1, "--seq-length"]
+        model = json.loads(pathlib.Path(self.llama, "config.json").read_text(
+            encoding="utf-8"))["max_position_embeddings"]
+        load = "--load", self.llama, "--finetune"
+        for length, warns in ((model, False), (model + 8, True)):
+            done = succeed("train", *load, *flags, length)
+            self.assertEqual("warning: --seq-length" in done.stderr, warns)
+        self.refused("train", "--load", os.path.join(MODELS, "gpt2"),
+                     "--finetune", *flags, 4096,
+                     says=["--seq-length 4096", "--max-position-embeddings"])
+
+    def test_explain_takes_weights_and_other_formats(self):
+        layout = ["--tp", 2, "--dp", 2, "--use-distributed-optimizer"]
+        ranks = [succeed("reshard", "explain", source, *layout).stdout
+                 for source in (self.weights, self.llama)]
+        self.assertEqual(*ranks)
+        whole = succeed("reshard", "explain", self.weights, "--rank", 0).stdout
+        self.assertIn("in 2 part files: part-00000.h5, part-00001.h5\n", whole)
+        foreign = succeed("reshard", "explain", self.llama, "--rank", 0).stdout
+        self.assertIn("in 1 part files: model.safetensors\n", foreign)
+        file = "iter_0000010/mp_rank_00_000/distrib_optim.pt"
+        self.assertIn(file, succeed("reshard", "explain", self.legacy,
+                                    "--rank", 0).stdout)
+        reads = json.loads(succeed("reshard", "explain", self.weights, *layout,
+                                   "--rank", 3, "--json").stdout)["reads"]
+        self.assertGreater(reads["bytes"], 0)
 
     def test_diff_shows_where_long_texts_differ(self):
         folder = pathlib.Path(self.path("folder"))
