@@ -338,9 +338,11 @@ int main(int argc, char** argv) {
       ->type_name("GLOB");
   app->add_flag("--weights-only", flags.choice.weights_only,
                 "leave the optimizer state behind");
-  app->add_option("--dtype", flags.dtype,
-                  "of weights: F32, BF16, F16, ..., rounded to the nearest, "
-                  "ties to even; not where DST has optimizer state")
+  app->add_option(
+         "--dtype", flags.dtype,
+         "of weights: F32, BF16, F16, ..., rounded to the nearest, "
+         "ties to even; native and dcp need --weights-only for it, unless "
+         "SRC has no optimizer state")
       ->type_name("NAME");
   shardshift::AddCodecFlag(*app, flags.codec);
   shardshift::AddSequenceParallelFlag(*app, flags.sequence_parallel);

@@ -148,9 +148,12 @@ void NameLeftOut(const CheckpointState& state, bool has_optimizer,
   }
   for (const auto& [key, value] : state.state.items()) {
     if (key == "model" || key == "huggingface") continue;
-    if (key == "progress" && is_training) {
-      // The optimizer's steps stay.
-      plan.left_out.emplace_back("state: progress.consumed_samples");
+    if (key == "progress" && is_training && value.is_object()) {
+      for (const auto& [name, count] : value.items()) {
+        // The steps stay, as those of the optimizer; what is 0 is not lost.
+        if (name == "step" || count == 0) continue;
+        plan.left_out.push_back(absl::StrCat("state: progress.", name));
+      }
       continue;
     }
     plan.left_out.push_back(absl::StrCat("state: ", key));

@@ -103,6 +103,8 @@ def test_fsdp(directory):
     written = directory / "fsdp-dcp"
     result = succeed("reshard", target, written, "--to", "dcp")
     assert "left out: hyper-parameters" in result.stdout
+    # There are none to lose.
+    assert "consumed_samples" not in result.stdout
     assert (written / "config.json").is_file()
     back = directory / "fsdp-back"
     succeed("reshard", written, back, "--dp", 3,
