@@ -53,7 +53,10 @@ std::optional<Format> FormatOfNames(const std::vector<std::string>& names) {
       })) {
     return Format::kNative;
   }
-  if (has(".metadata")) {
+  // One that lacks .metadata was not saved whole, as its reader says.
+  if (has(".metadata") || any([](const std::string& name) {
+        return absl::EndsWith(name, ".distcp");
+      })) {
     return has("metadata.json") ? Format::kTorchDist : Format::kDcp;
   }
   const bool has_model_states = any([](const std::string& name) {

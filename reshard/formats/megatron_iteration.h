@@ -13,7 +13,8 @@ namespace shardshift::reshard {
 inline constexpr char kMegatronTracker[] = "latest_checkpointed_iteration.txt";
 
 // The folder with the files: `path` itself, or the iteration that its tracker
-// file names. Errors: DataLoss for a tracker that names none; those of files.
+// file names. Errors: DataLoss for a tracker that names none that is there;
+// FailedPrecondition for iterations without a tracker; those of files.
 absl::StatusOr<std::string> MegatronIteration(const std::string& path);
 
 // The name of the folder: "release" for iteration 0, of which there is no run.

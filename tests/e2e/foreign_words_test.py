@@ -252,6 +252,29 @@ class ForeignWordsTest(unittest.TestCase):
                 self.refused("ckpt", command, source, *flags,
                              says=[source, name, "of another format"])
 
+    def test_a_root_that_does_not_tell_its_iteration(self):
+        step = self.damaged_legacy()
+        tracker = step.parent / "latest_checkpointed_iteration.txt"
+        tracker.write_text("20", encoding="utf-8")
+        self.refused("reshard", step.parent, self.path("x"), code=1,
+                     says=[str(tracker), "names iter_0000020", str(step)])
+        tracker.unlink()
+        self.refused("reshard", step.parent, self.path("x"),
+                     says=[tracker.name, "name one: " + str(step)])
+        succeed("reshard", step, self.path("x"))
+
+    def test_a_save_that_did_not_finish(self):
+        for to, metadata in (("dcp", ".metadata"),
+                             ("torch_dist", "iter_0000010/.metadata")):
+            saved = self.path(to)
+            succeed("reshard", self.copy, saved, "--to", to)
+            os.remove(os.path.join(saved, metadata))
+            for program, *args in (("reshard", saved, self.path("x")),
+                                   ("ckpt", "verify", saved),
+                                   ("train", "--load", saved, "--finetune")):
+                self.refused(program, *args,
+                             says=[metadata, "did not finish"])
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])
