@@ -201,13 +201,9 @@ std::string Shown(const Json& value, int64_t at) {
   }
   if (!value.is_string()) return ToText(value);
   const auto& text = value.get_ref<const std::string&>();
-  const auto size = std::ssize(text);
-  if (size <= kMaxTextShown) return ToText(value);
-  const int64_t begin = std::max<int64_t>(0, std::min(at, size) - kContext);
-  const int64_t end = std::min(begin + kMaxTextShown, size);
-  return absl::StrCat(begin > 0 ? "..." : "",
-                      ToText(text.substr(begin, end - begin)),
-                      end < size ? "..." : "", " (", size, " bytes)");
+  return ShortText(
+      text, kMaxTextShown,
+      std::max<int64_t>(0, std::min(at, std::ssize(text)) - kContext));
 }
 
 // The first byte in which two texts differ; 0 of other values.

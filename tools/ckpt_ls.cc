@@ -14,6 +14,7 @@
 #include "ckpt/core/status_macros.h"
 #include "ckpt/reader.h"
 #include "ckpt/run_dir.h"
+#include "reshard/formats/format.h"
 #include "reshard/layout/layout.h"
 #include "tools/ckpt_commands.h"
 #include "tools/ckpt_open.h"
@@ -79,9 +80,9 @@ absl::StatusOr<int> Ls(const LsFlags& flags) {
   SS_ASSIGN_OR_RETURN(const std::vector<ckpt::StepEntry> steps,
                       ckpt::ListSteps(flags.run));
   if (steps.empty()) {
-    SS_RETURN_IF_ERROR(CheckIsOurs(flags.run, "`ls` lists the steps of runs"));
-    return absl::NotFoundError(
-        absl::StrCat(flags.run, " holds no checkpoint; name a run directory"));
+    SS_RETURN_IF_ERROR(
+        CheckNotForeign(flags.run, "`ls` lists the steps of runs"));
+    return reshard::NothingKnown(flags.run);
   }
   Json list = Json::array();
   std::vector<std::vector<std::string>> rows;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/ckpt_open.h"
 
+#include <algorithm>
 #include <iostream>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -40,11 +42,12 @@ absl::StatusOr<std::shared_ptr<const ckpt::Reader>> OpenCheckpoint(
   return std::move(source.reader);
 }
 
-absl::Status CheckIsOurs(const std::string& path, absl::string_view what) {
+absl::Status CheckNotForeign(const std::string& path, absl::string_view what) {
   SS_ASSIGN_OR_RETURN(const std::optional<reshard::Format> format,
                       reshard::DetectFormat(path));
-  if (!format.has_value()) return reshard::NothingKnown(path);
-  if (*format == reshard::Format::kNative) return absl::OkStatus();
+  if (format.value_or(reshard::Format::kNative) == reshard::Format::kNative) {
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(
       absl::StrCat(path, " is a checkpoint of another format, ",
                    reshard::InfoOf(*format).name, ", and ", what,
@@ -63,6 +66,16 @@ absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view what) {
 std::string ToText(const Json& json, int indent) {
   return json.dump(indent, ' ', /*ensure_ascii=*/false,
                    Json::error_handler_t::replace);
+}
+
+std::string ShortText(const std::string& text, int64_t max_bytes,
+                      int64_t begin) {
+  const auto size = std::ssize(text);
+  if (size <= max_bytes) return ToText(text);
+  const int64_t end = std::min(begin + max_bytes, size);
+  return absl::StrCat(begin > 0 ? "..." : "",
+                      ToText(text.substr(begin, end - begin)),
+                      end < size ? "..." : "", " (", size, " bytes)");
 }
 
 Json ToJson(const ckpt::Tensor& tensor) {

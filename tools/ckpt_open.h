@@ -32,10 +32,10 @@ absl::StatusOr<std::shared_ptr<const ckpt::Reader>> OpenCheckpoint(
 absl::StatusOr<reshard::OpenedSource> OpenSourceOfAnyKind(
     const std::string& path, bool fingerprints, bool verify);
 
-// Refuses what is no run directory of ours, where nothing else will do; `what`
-// tells what does: "`ls` lists the steps of a run".
-// Errors: InvalidArgument for a checkpoint of another format; as NothingKnown.
-absl::Status CheckIsOurs(const std::string& path, absl::string_view what);
+// Refuses a checkpoint of another format, where only a run directory of ours
+// will do; `what` tells what for: "`ls` lists the steps of runs".
+// Errors: InvalidArgument; as DetectFormat.
+absl::Status CheckNotForeign(const std::string& path, absl::string_view what);
 
 // The state or record of a checkpoint; null if it is empty.
 // Errors: DataLoss if `text` is not JSON; as CheckJsonDepth. `what` names it.
@@ -43,6 +43,11 @@ absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view what);
 
 // `json` as text; of a path or message, bytes that are no UTF-8 are replaced.
 std::string ToText(const Json& json, int indent = -1);
+
+// Of a text longer than `max_bytes` so many from `begin` on, with its length;
+// quoted, as all of a shorter one.
+std::string ShortText(const std::string& text, int64_t max_bytes,
+                      int64_t begin = 0);
 
 // {"name", "role", "shape", "dtype"}
 Json ToJson(const ckpt::Tensor& tensor);

@@ -37,7 +37,7 @@ absl::StatusOr<int> Prune(const PruneFlags& flags) {
         flags.run_dir, " is a checkpoint; name its run directory"));
   }
   SS_RETURN_IF_ERROR(
-      CheckIsOurs(flags.run_dir, "`prune` deletes steps of runs"));
+      CheckNotForeign(flags.run_dir, "`prune` deletes steps of runs"));
   const ckpt::Retention retention = {
       .keep_last = flags.keep_last.value_or(1),
       .keep_every = flags.keep_every.value_or(0)};

@@ -1,6 +1,7 @@
 // `ckpt show CKPT`: what a checkpoint holds.
 // SPDX-License-Identifier: Apache-2.0
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -39,6 +40,24 @@ void PrintTensors(const ckpt::Table& table) {
       {{"name"}, {"role"}, {"dtype"}, {"shape"}, {"fingerprint"}}, rows);
 }
 
+// Longer texts of state and record, of another format's objects say, are not
+// shown whole.
+constexpr int64_t kMaxTextShown = 200;
+
+Json WithShortTexts(const Json& json) {
+  if (json.is_string()) {
+    const auto& text = json.get_ref<const std::string&>();
+    if (std::ssize(text) <= kMaxTextShown) return json;
+    return absl::StrCat(text.substr(0, kMaxTextShown), "... (", text.size(),
+                        " bytes, see --json)");
+  }
+  Json result = json;
+  if (json.is_structured()) {
+    for (Json& value : result) value = WithShortTexts(value);
+  }
+  return result;
+}
+
 void PrintText(const ckpt::Reader& reader, const Json& state,
                const Json& record) {
   const ckpt::Table& table = reader.table();
@@ -49,8 +68,8 @@ void PrintText(const ckpt::Reader& reader, const Json& state,
       table.tensors.size(), table.fragments.size(),
       ToString(ckpt::RootFingerprintOf(table)));
   PrintTensors(table);
-  std::cout << "\nstate " << ToText(state, 2) << "\nrecord "
-            << ToText(record, 2) << "\n";
+  std::cout << "\nstate " << ToText(WithShortTexts(state), 2) << "\nrecord "
+            << ToText(WithShortTexts(record), 2) << "\n";
 }
 
 void PrintJson(const ckpt::Reader& reader, const Json& state,

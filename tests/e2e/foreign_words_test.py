@@ -251,6 +251,21 @@ class ForeignWordsTest(unittest.TestCase):
                                  (self.legacy, "megatron")):
                 self.refused("ckpt", command, source, *flags,
                              says=[source, name, "of another format"])
+        # A run that has not saved yet, or whose deletions were cut short.
+        empty = self.path("empty")
+        os.mkdir(empty)
+        done = succeed("ckpt", "prune", empty, "--keep-last", 1)
+        self.assertEqual(done.stdout, "nothing to delete\n")
+        self.refused("ckpt", "ls", empty, says="holds no checkpoint")
+
+    def test_show_cuts_long_texts(self):
+        config = pathlib.Path(self.llama, "config.json").read_text(
+            encoding="utf-8")
+        text = succeed("ckpt", "show", self.llama).stdout
+        self.assertIn(f"... ({len(config)} bytes, see --json)", text)
+        self.assertNotIn("vocab_size\\\": ", text)
+        shown = json.loads(succeed("ckpt", "show", self.llama, "--json").stdout)
+        self.assertEqual(shown["state"]["huggingface"]["config"], config)
 
     def test_a_root_that_does_not_tell_its_iteration(self):
         step = self.damaged_legacy()
