@@ -44,7 +44,8 @@ absl::Status TooMany(const Prefixes& prefixes, absl::string_view what) {
                     [](std::string* out, absl::string_view prefix) {
                       absl::StrAppend(out, Quoted(prefix));
                     }),
-      ", expected one; --generic takes all tensors under their own names"));
+      ", expected one; `reshard --generic` takes all tensors under their own "
+      "names"));
 }
 
 }  // namespace
@@ -88,7 +89,8 @@ absl::StatusOr<DcpKeys> FindDcpKeys(const std::vector<absl::string_view>& keys,
     return absl::FailedPreconditionError(absl::StrCat(
         "no tensor is named ", absl::StrJoin(names, " or "),
         ", behind whatever prefix, as the embedding of a ", ModelType(family),
-        " model is; --generic takes the tensors under their own names"));
+        " model is; `reshard --generic` takes the tensors under their own "
+        "names"));
   }
   if (models.size() > 1) return TooMany(models, "models");
   if (states.size() > 1) return TooMany(states, "states of the embedding");

@@ -53,7 +53,7 @@ absl::StatusOr<Config> ReadConfig(const std::string& directory) {
   return absl::FailedPreconditionError(absl::StrCat(
       "neither ", directory, " nor the folder it is in has a ", kHfConfigName,
       ", which tells what the model is: put that of the Hugging Face model "
-      "there; or --generic takes the tensors under their own names"));
+      "there; or `reshard --generic` takes the tensors under their own names"));
 }
 
 class ModelReader {

@@ -58,10 +58,10 @@ absl::StatusOr<ForeignCheckpoint> ReadModel(const HfFolder& folder,
   SS_ASSIGN_OR_RETURN(const std::optional<std::string> text,
                       ReadHfConfigText(folder.directory));
   if (!text.has_value()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(folder.directory,
-                     " has no config.json, which tells what the model is; "
-                     "--generic takes the tensors under their own names"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        folder.directory,
+        " has no config.json, which tells what the model is; "
+        "`reshard --generic` takes the tensors under their own names"));
   }
   absl::StatusOr<HfConfig> config = ParseHfConfig(*text);
   if (!config.ok()) {
@@ -106,7 +106,7 @@ absl::StatusOr<ForeignCheckpoint> ReadHuggingFace(const std::string& path,
       return absl::FailedPreconditionError(absl::StrCat(
           path,
           " is one file; name its folder, whose config.json tells what "
-          "the model is, or --generic"));
+          "the model is, or take it with `reshard --generic`"));
     }
     SourceTensors source;
     SS_RETURN_IF_ERROR(AddSafetensorsFile(path, source));

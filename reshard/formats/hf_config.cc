@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 constexpr char kUseGeneric[] =
-    "; --generic takes the tensors as they are, whatever the model";
+    "; `reshard --generic` takes the tensors as they are, whatever the model";
 
 // What an absent key means.
 struct Defaults {

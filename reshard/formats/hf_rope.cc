@@ -44,10 +44,10 @@ void ReadScaling(JsonFields& rope, const std::string& type,
     model.rope_original_max_position_embeddings =
         rope.Int("original_max_position_embeddings");
   } else if (type != kPlain) {
-    rope.Refuse(absl::UnimplementedError(
-        absl::StrCat("rope_type ", Quoted(type),
-                     " is not supported, only default, linear "
-                     "and llama3; --generic takes the tensors as they are")));
+    rope.Refuse(absl::UnimplementedError(absl::StrCat(
+        "rope_type ", Quoted(type),
+        " is not supported, only default, linear "
+        "and llama3; `reshard --generic` takes the tensors as they are")));
   }
   for (const auto& [key, value] : rope.object().items()) {
     if (absl::c_linear_search(known, key)) continue;

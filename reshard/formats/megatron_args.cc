@@ -106,10 +106,10 @@ absl::Status CheckModelKind(const Fields& fields) {
   for (const auto& [name, value] : demands) {
     const json& found = fields.Of(name);
     if (found.is_null() || found == value) continue;
-    return absl::UnimplementedError(
-        absl::StrCat("args.", name, " is ", found.dump(),
-                     ", of which no model here is; "
-                     "--generic takes the tensors under their own names"));
+    return absl::UnimplementedError(absl::StrCat(
+        "args.", name, " is ", found.dump(),
+        ", of which no model here is; "
+        "`reshard --generic` takes the tensors under their own names"));
   }
   return absl::OkStatus();
 }

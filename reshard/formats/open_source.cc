@@ -62,7 +62,8 @@ absl::StatusOr<ForeignCheckpoint> ReadForeign(const std::string& path,
     const char* hint = "; `reshard formats` lists what can";
     if (can_other) {
       hint =
-          " as a model yet; --generic takes its tensors under their own names";
+          " as a model yet; `reshard --generic` takes its tensors under their "
+          "own names";
     } else if (generic && info.reads_models) {
       hint = " with --generic, only as a model; leave --generic out";
     }
