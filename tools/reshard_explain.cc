@@ -109,7 +109,7 @@ int ExplainMain(int argc, char** argv) {
                   "checkpoint of another format")
       ->required()
       ->type_name("CKPT");
-  AddLayoutFlags(*app, flags.layout, FlagScope::kCheckpoints);
+  AddLayoutFlags(*app, flags.layout);
   AddSequenceParallelFlag(*app, flags.sequence_parallel);
   app->add_option("--rank", flags.rank,
                   "one rank: its buffers, the boxes of tensors in them, and "

@@ -330,8 +330,7 @@ int main(int argc, char** argv) {
   app->add_option("--max-shard-size", flags.max_shard_size,
                   "with --to safetensors: of a file, e.g. 5GB (50GB)")
       ->type_name("SIZE");
-  shardshift::AddLayoutFlags(*app, flags.layout,
-                             shardshift::FlagScope::kCheckpoints);
+  shardshift::AddLayoutFlags(*app, flags.layout);
   app->add_option("--select", flags.choice.select,
                   "only tensors whose names match, e.g. 'layers.0.*'; the "
                   "copy is for looking at, no run goes on from it")

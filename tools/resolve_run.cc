@@ -103,6 +103,8 @@ void SetModel(const ModelFlags& flags, reshard::ModelConfig& model,
               model.moe_shared_expert_intermediate_size, never);
   overlay.Set("--moe-shared-expert-gate", flags.moe_shared_expert_gate,
               model.moe_shared_expert_gate, never);
+  overlay.Set("--moe-router-pre-softmax", flags.moe_router_pre_softmax,
+              model.moe_router_pre_softmax, never);
 }
 
 bool GivesStages(const LayoutFlags& flags) {
@@ -131,6 +133,7 @@ void SetStages(const LayoutFlags& flags, reshard::Layout& layout,
       .expert_tensor = before.expert_tensor};
   LayoutFlags stages = flags;
   stages.tensor = stages.data = std::nullopt;
+  stages.expert = stages.expert_tensor = std::nullopt;
   stages.distributed_optimizer = std::nullopt;
   layout = ApplyLayout(stages, even);
   reshard::Layout same_stages = before;
@@ -159,6 +162,10 @@ absl::Status SetTraining(const RunFlags& flags, trainer::RunConfig& config,
               config.attention_dropout, schedule);
   overlay.Set("--hidden-dropout", flags.hidden_dropout, config.hidden_dropout,
               schedule);
+  overlay.Set("--moe-aux-loss-coeff", flags.moe_aux_loss_coeff,
+              config.moe_loss.aux_coeff, schedule);
+  overlay.Set("--moe-z-loss-coeff", flags.moe_z_loss_coeff,
+              config.moe_loss.z_coeff, schedule);
   overlay.Set("--global-batch-size", flags.global_batch_size,
               config.global_batch_size, schedule);
   overlay.Set("--adam-beta1", flags.adam_beta1, config.optimizer.beta1,
@@ -314,8 +321,7 @@ absl::StatusOr<ResolvedRun> ResolveResumedRun(const RunFlags& flags,
   ResolvedRun run;
   trainer::RunConfig& config = run.config;
   config = checkpoint.run.config;
-  SS_RETURN_IF_ERROR(trainer::CheckTrainable(
-      config.model, checkpoint.layout.value_or(reshard::Layout())));
+  SS_RETURN_IF_ERROR(trainer::CheckTrainable(config.model));
   SS_RETURN_IF_ERROR(Require("--micro-batch-size",
                              checkpoint.micro_batch_size.has_value() ||
                                  flags.micro_batch_size.has_value(),
@@ -337,6 +343,10 @@ absl::StatusOr<ResolvedRun> ResolveResumedRun(const RunFlags& flags,
   overlay.Set("--data-parallel-size", layout.data, run.layout.data, free);
   overlay.Set("--use-distributed-optimizer", layout.distributed_optimizer,
               run.layout.distributed_optimizer, free);
+  overlay.Set("--expert-model-parallel-size", layout.expert, run.layout.expert,
+              free);
+  overlay.Set("--expert-tensor-parallel-size", layout.expert_tensor,
+              run.layout.expert_tensor, free);
   overlay.Set("--micro-batch-size", flags.micro_batch_size,
               run.micro_batch_size, free);
   if (flags.model.hf_config.has_value()) {

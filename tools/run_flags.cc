@@ -72,6 +72,22 @@ void AddMixtureFlags(CLI::App& app, ModelFlags& flags) {
   group.Switch("--moe-shared-expert-gate,!--no-moe-shared-expert-gate",
                flags.moe_shared_expert_gate,
                "weigh the output of the shared expert");
+  group.Switch("--moe-router-pre-softmax,!--no-moe-router-pre-softmax",
+               flags.moe_router_pre_softmax,
+               "weigh experts by a softmax over all of them, not over those "
+               "chosen");
+}
+
+void AddMixtureLossFlags(CLI::App& app, RunFlags& flags) {
+  FlagGroup group(app, "Run");
+  group.Choice("--moe-router-load-balancing-type",
+               flags.moe_router_load_balancing_type, {"seq_aux_loss"},
+               "seq_aux_loss: tokens are counted by sequence; counted by "
+               "micro-batch, as in the other types, the layout would show");
+  group.Number("--moe-aux-loss-coeff", flags.moe_aux_loss_coeff, 0, kMaxNumber,
+               "factor of the loss that balances the experts' load (0)");
+  group.Number("--moe-z-loss-coeff", flags.moe_z_loss_coeff, 0, kMaxNumber,
+               "factor of the loss that keeps the router's logits small (0)");
 }
 
 // "(4095,0)" or "4095,0": how many positions before and after its own one
@@ -282,7 +298,7 @@ reshard::Layout ApplyLayout(const LayoutFlags& flags, reshard::Layout layout) {
   return layout;
 }
 
-void AddLayoutFlags(CLI::App& app, LayoutFlags& flags, FlagScope scope) {
+void AddLayoutFlags(CLI::App& app, LayoutFlags& flags) {
   FlagGroup group(app, "Layout");
   group.Int("--tensor-model-parallel-size,--tensor-parallel-size,--tp",
             flags.tensor, 1, "tensor-parallel ranks");
@@ -294,7 +310,7 @@ void AddLayoutFlags(CLI::App& app, LayoutFlags& flags, FlagScope scope) {
                flags.distributed_optimizer,
                "cut the optimizer state over the data-parallel ranks");
   AddStageFlags(app, flags);
-  if (scope == FlagScope::kCheckpoints) AddExpertFlags(app, flags);
+  AddExpertFlags(app, flags);
 }
 
 void AddSequenceParallelFlag(CLI::App& app, bool& flag) {
@@ -315,11 +331,12 @@ void AddCodecFlag(CLI::App& app, ckpt::Codec& codec) {
 }
 
 void AddRunFlags(CLI::App& app, RunFlags& flags, FlagScope scope) {
-  AddLayoutFlags(app, flags.layout, scope);
+  AddLayoutFlags(app, flags.layout);
   if (scope == FlagScope::kTrain) AddActivationFlags(app, flags.activations);
   AddModelFlags(app, flags.model);
   AddAttentionFlags(app, flags.model);
-  if (scope == FlagScope::kCheckpoints) AddMixtureFlags(app, flags.model);
+  AddMixtureFlags(app, flags.model);
+  if (scope == FlagScope::kTrain) AddMixtureLossFlags(app, flags);
   FlagGroup group(app, "Run");
   group.Int("--seq-length", flags.seq_length, 1, "tokens of a sample");
   group.Int("--micro-batch-size", flags.micro_batch_size, 1,

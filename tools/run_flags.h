@@ -71,6 +71,7 @@ struct ModelFlags {
   std::optional<int64_t> moe_router_topk;
   std::optional<int64_t> moe_shared_expert_intermediate_size;
   std::optional<bool> moe_shared_expert_gate;
+  std::optional<bool> moe_router_pre_softmax;
 };
 
 // How ranks keep activations; `train` alone has these.
@@ -93,6 +94,9 @@ struct RunFlags {
   std::optional<double> init_method_std;
   std::optional<double> attention_dropout;
   std::optional<double> hidden_dropout;
+  std::optional<std::string> moe_router_load_balancing_type;
+  std::optional<double> moe_aux_loss_coeff;
+  std::optional<double> moe_z_loss_coeff;
   std::optional<double> lr;
   std::optional<double> min_lr;
   std::optional<double> lr_warmup_init;
@@ -109,7 +113,7 @@ struct RunFlags {
   bool override_schedule = false;
 };
 
-void AddLayoutFlags(CLI::App& app, LayoutFlags& flags, FlagScope scope);
+void AddLayoutFlags(CLI::App& app, LayoutFlags& flags);
 // --sequence-parallel of Megatron's command lines, which changes nothing.
 void AddSequenceParallelFlag(CLI::App& app, bool& flag);
 // --codec: how the checkpoint to be written stores its tensors.

@@ -254,7 +254,8 @@ absl::StatusOr<trainer::TrainOptions> PrepareRun(
       resumes ? ResolveResumedRun(flags.run, loaded->checkpoint)
               : ResolveNewRun(flags.run, loaded.has_value() ? loaded->weights
                                                             : std::nullopt));
-  SS_RETURN_IF_ERROR(trainer::CheckTrainable(run.config.model, run.layout));
+  SS_RETURN_IF_ERROR(trainer::CheckTrainable(run.config.model));
+  SS_RETURN_IF_ERROR(Validate(run.activations, run.config.model, run.layout));
   if (!flags.run.train_iters.has_value()) {
     return absl::InvalidArgumentError("--train-iters is missing");
   }

@@ -5,6 +5,26 @@
 
 namespace shardshift::trainer {
 
+absl::Status Mesh::SplitExperts() {
+  using Place = reshard::ExpertCoordinates;
+  const auto first_of = [this](Place at) {
+    return reshard::RankOf(layout_, at);
+  };
+  const Place& at = expert_at_;
+  const Place copy = {.data = at.data, .pipeline = at.pipeline};
+  const Place same = {
+      .expert = at.expert, .data = at.data, .pipeline = at.pipeline};
+  const Place part = {
+      .tensor = at.tensor, .expert = at.expert, .pipeline = at.pipeline};
+  SS_ASSIGN_OR_RETURN(experts_,
+                      world_->Split(first_of(copy), world_->rank(), "experts"));
+  SS_ASSIGN_OR_RETURN(expert_tensor_, world_->Split(first_of(same), at.tensor,
+                                                    "expert tensor"));
+  SS_ASSIGN_OR_RETURN(expert_data_,
+                      world_->Split(first_of(part), at.data, "expert data"));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<Mesh>> Mesh::Create(
     Communicator& world, const reshard::ModelConfig& model,
     const reshard::Layout& layout) {
@@ -44,6 +64,7 @@ absl::StatusOr<std::unique_ptr<Mesh>> Mesh::Create(
                                                     ranks_per_group
                                : -1,
                   at.tensor, "query group"));
+  if (model.has_experts()) SS_RETURN_IF_ERROR(mesh->SplitExperts());
   return mesh;
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 bool IsOutputProjection(absl::string_view tensor) {
   return absl::EndsWith(tensor, "attention.proj.weight") ||
-         absl::EndsWith(tensor, "mlp.down.weight");
+         absl::EndsWith(tensor, ".down.weight");
 }
 
 void InitializePiece(const reshard::LogicalTensor& tensor,
@@ -62,6 +62,7 @@ Parameters::State Concatenate(const reshard::RankState& rank_state) {
   Parameters::State state;
   for (const reshard::LocalBuffer& buffer : rank_state.buffers) {
     Append(buffer, state);
+    if (!buffer.experts) state.experts_begin = state.num_elements;
   }
   return state;
 }

@@ -32,6 +32,14 @@ class Parameters {
     // Boxes this rank owns the optimizer state of, ascending.
     std::vector<reshard::Piece> pieces = {};
     int64_t num_elements = 0;
+    // Where the buffers of experts begin that are cut and replicated over other
+    // ranks than the rest; num_elements if there are none.
+    int64_t experts_begin = 0;
+
+    // Whether a parameter or a bucket lies in them.
+    bool IsOfExperts(const reshard::Range& range) const {
+      return range.begin >= experts_begin;
+    }
   };
 
   // All values are 0, padding included.

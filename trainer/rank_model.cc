@@ -9,6 +9,7 @@
 #include "reshard/layout/rank_state.h"
 #include "trainer/buffer.h"
 #include "trainer/layers/head_norms.h"
+#include "trainer/layers/replicated_linear.h"
 
 namespace shardshift::trainer {
 namespace {
@@ -23,40 +24,70 @@ std::optional<TiedGradient> FindTied(const RunConfig& config, const Mesh& mesh,
   }
   const int64_t words = parameters.Find("embedding.word.weight").value();
   const Parameters::State& state = parameters.state();
-  const int64_t begin = state.num_elements;
+  // Before the first parameter.
   return TiedGradient{.parameter = words,
-                      .range = {begin, begin + state.ranges[words].size()}};
+                      .range = {-state.ranges[words].size(), 0}};
 }
 
-GradientBuffer MakeGradients(const kernels::Kernels& kernels, const Mesh& mesh,
-                             const RunConfig& config,
-                             const Parameters::State& state,
-                             const std::optional<TiedGradient>& tied,
-                             const SequenceShards& shards) {
-  std::vector<GradientBuffer::Entry> entries;
-  for (size_t i = 0; i < state.parameters.size(); ++i) {
-    // Vectors that tensor-parallel ranks share are sums over the positions a
-    // rank has; a position table has no sum over positions.
-    const reshard::Parameter& parameter = state.parameters[i];
-    entries.push_back(
-        {.range = state.ranges[i],
-         .by_block = parameter.split == reshard::Split::kReplicated &&
-                     parameter.shape.size() == 1 &&
-                     !HeadNorms::Owns(parameter.name)});
-  }
-  int64_t num_elements = state.num_elements;
-  if (tied.has_value()) {
-    entries.push_back({.range = tied->range});
-    num_elements = tied->range.end;
-  }
+// The tree over the samples of a data-parallel rank.
+SampleTree TreeOf(const RunConfig& config, const reshard::Layout& layout,
+                  int64_t data_rank) {
   const int64_t groups = config.numerics.data_granularity;
-  const int64_t per_rank = groups / mesh.layout().data;
-  const int64_t first = mesh.at().data * per_rank;
-  return GradientBuffer(
-      kernels, std::move(entries), num_elements,
-      SampleTree(groups, config.global_batch_size / groups, first,
-                 first + per_rank),
-      {.count = shards.blocks(), .are_shared_out = shards.is_cut()});
+  const int64_t per_rank = groups / layout.data;
+  const int64_t first = data_rank * per_rank;
+  return SampleTree(groups, config.global_batch_size / groups, first,
+                    first + per_rank);
+}
+
+// What tensor-parallel ranks share is a sum over the positions a rank has; but
+// a position table has no sum over positions, and norms of heads are summed by
+// heads.
+bool IsSummedByBlock(const reshard::Parameter& parameter) {
+  if (parameter.split != reshard::Split::kReplicated) return false;
+  return ReplicatedLinear::Owns(parameter.name) ||
+         (parameter.shape.size() == 1 && !HeadNorms::Owns(parameter.name));
+}
+
+// A buffer for each data-parallel rank whose samples come to the experts here.
+std::vector<GradientBuffer> MakeExpertGradients(
+    const kernels::Kernels& kernels, const Mesh& mesh, const RunConfig& config,
+    const Parameters::State& state) {
+  std::vector<GradientBuffer> buffers;
+  if (state.experts_begin == state.num_elements) return buffers;
+  std::vector<GradientBuffer::Entry> entries(state.parameters.size());
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (state.IsOfExperts(state.ranges[i])) entries[i].range = state.ranges[i];
+  }
+  const reshard::Layout& layout = mesh.layout();
+  const int64_t sources = layout.expert_copy_size() / layout.tensor;
+  for (int64_t source = 0; source < sources; ++source) {
+    buffers.emplace_back(
+        kernels, entries,
+        reshard::Range{state.experts_begin, state.num_elements},
+        TreeOf(config, layout, mesh.expert_at().data * sources + source),
+        GradientBuffer::Blocks{});
+  }
+  return buffers;
+}
+
+Gradients MakeGradients(const kernels::Kernels& kernels, const Mesh& mesh,
+                        const RunConfig& config, const Parameters::State& state,
+                        const std::optional<TiedGradient>& tied,
+                        const SequenceShards& shards) {
+  std::vector<GradientBuffer::Entry> entries(state.parameters.size());
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (state.IsOfExperts(state.ranges[i])) continue;
+    entries[i] = {.range = state.ranges[i],
+                  .by_block = IsSummedByBlock(state.parameters[i])};
+  }
+  if (tied.has_value()) entries.push_back({.range = tied->range});
+  return Gradients(
+      GradientBuffer(
+          kernels, std::move(entries),
+          {tied.has_value() ? tied->range.begin : 0, state.experts_begin},
+          TreeOf(config, mesh.layout(), mesh.at().data),
+          {.count = shards.blocks(), .are_shared_out = shards.is_cut()}),
+      MakeExpertGradients(kernels, mesh, config, state), state.experts_begin);
 }
 
 // The entry of the second sum follows those of the parameters.
@@ -86,12 +117,15 @@ RankModel::RankModel(const kernels::Kernels& kernels, Mesh& mesh,
                .model = config.model,
                .mesh = mesh,
                .parameters = parameters_,
-               .gradients = gradients_,
+               .all_gradients = gradients_,
+               .gradients = gradients_.shared(),
                .shards = shards_,
                .activations = activations,
                .dropout = {.seed = static_cast<uint64_t>(config.seed),
                            .attention = config.attention_dropout,
                            .hidden = config.hidden_dropout},
+               .moe_loss = {.aux_coeff = config.moe_loss.aux_coeff,
+                            .z_coeff = config.moe_loss.z_coeff},
                .seq_length = config.seq_length,
                .tensor_granularity = config.numerics.tensor_granularity},
       stage_(context_, TiedEntry(tied_, parameters_)),

@@ -14,7 +14,7 @@
 #include "trainer/layers/sequence_shards.h"
 #include "trainer/memory_formula.h"
 #include "trainer/mesh.h"
-#include "trainer/optim/gradient_buffer.h"
+#include "trainer/optim/gradients.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/parameters.h"
 #include "trainer/pipeline/stage.h"
@@ -69,7 +69,7 @@ class RankModel {
   Parameters parameters_;
   std::optional<TiedGradient> tied_;
   SequenceShards shards_;
-  GradientBuffer gradients_;
+  Gradients gradients_;
   LayerContext context_;
   Stage stage_;
   Optimizer optimizer_;

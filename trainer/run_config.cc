@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/run_config.h"
 
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
@@ -90,6 +91,9 @@ constexpr char kMicroBatchSize[] = "micro_batch_size";
 // Keys of the state that are not there without dropout.
 constexpr char kAttentionDropout[] = "attention_dropout";
 constexpr char kHiddenDropout[] = "hidden_dropout";
+// And those not there without losses of the routers.
+constexpr char kMoeAuxLossCoeff[] = "moe_aux_loss_coeff";
+constexpr char kMoeZLossCoeff[] = "moe_z_loss_coeff";
 
 json ToJson(const OptimizerConfig& optimizer) {
   return {{"adam_beta1", optimizer.beta1},
@@ -122,6 +126,19 @@ absl::Status CheckDropout(const char* flag, double probability) {
   if (probability >= 0 && probability <= kMost) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(flag, " is ", probability, ", expected 0 to ", kMost));
+}
+
+absl::Status CheckMoeLoss(const char* flag, double coeff,
+                          const reshard::ModelConfig& model) {
+  if (!(coeff >= 0 && std::isfinite(coeff))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " is ", coeff, ", expected 0 or more, finite"));
+  }
+  if (coeff == 0 || model.has_experts()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, " is ", coeff,
+                   ", but the model has no experts (--num-experts); drop the "
+                   "flag"));
 }
 
 // Products of two such numbers do not overflow.
@@ -175,11 +192,13 @@ json ToState(const StoredRun& run) {
         {"skipped_iterations", 0},
         {"loss_scale", 1.0}}},
   };
-  const auto add = [&state](const char* key, double probability) {
-    if (probability != 0) state["training"][key] = probability;
+  const auto add = [&state](const char* key, double value) {
+    if (value != 0) state["training"][key] = value;
   };
   add(kAttentionDropout, config.attention_dropout);
   add(kHiddenDropout, config.hidden_dropout);
+  add(kMoeAuxLossCoeff, config.moe_loss.aux_coeff);
+  add(kMoeZLossCoeff, config.moe_loss.z_coeff);
   return state;
 }
 
@@ -195,6 +214,8 @@ absl::StatusOr<StoredRun> RunFromState(const json& state) {
   training.Read("init_method_std", config.init_method_std);
   training.ReadIfThere(kAttentionDropout, config.attention_dropout);
   training.ReadIfThere(kHiddenDropout, config.hidden_dropout);
+  training.ReadIfThere(kMoeAuxLossCoeff, config.moe_loss.aux_coeff);
+  training.ReadIfThere(kMoeZLossCoeff, config.moe_loss.z_coeff);
   SS_RETURN_IF_ERROR(training.status());
   SS_ASSIGN_OR_RETURN(config.optimizer, OptimizerFromState(state));
   SS_ASSIGN_OR_RETURN(config.schedule, ScheduleFromState(state));
@@ -233,21 +254,27 @@ absl::StatusOr<StoredRecord> RecordFromJson(const json& record) {
   return stored;
 }
 
-absl::Status CheckTrainable(const reshard::ModelConfig& model,
-                            const reshard::Layout& layout) {
-  if (model.has_experts()) {
-    return absl::UnimplementedError(absl::StrCat(
-        "the model has --num-experts ", model.num_experts,
-        ", which train cannot run yet; `reshard` and `ckpt` work with such "
-        "checkpoints"));
+absl::Status CheckTrainable(const reshard::ModelConfig& model) {
+  if (!model.has_experts() || !model.add_bias_linear) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("the model has --num-experts ", model.num_experts,
+                   " and biases, which train cannot run; a new model needs "
+                   "--disable-bias-linear; `reshard` and `ckpt` work with such "
+                   "checkpoints"));
+}
+
+absl::Status Validate(const ActivationOptions& activations,
+                      const reshard::ModelConfig& model,
+                      const reshard::Layout& layout) {
+  if (!model.has_experts() || layout.tensor == 1 ||
+      activations.sequence_parallel) {
+    return absl::OkStatus();
   }
-  reshard::Layout plain = layout;
-  plain.expert = 1;
-  plain.expert_tensor = 0;
-  if (layout == plain) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(
-      "train cannot run the layout ", reshard::ToString(layout),
-      " yet; `reshard` the checkpoint to ", reshard::ToString(plain)));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--num-experts ", model.num_experts,
+      " with --tensor-model-parallel-size ", layout.tensor,
+      " needs --sequence-parallel, as in Megatron: each tensor-parallel rank "
+      "routes tokens of its own"));
 }
 
 absl::Status Validate(const RunConfig& config, const reshard::Layout& layout,
@@ -280,6 +307,10 @@ absl::Status Validate(const RunConfig& config, const reshard::Layout& layout,
   SS_RETURN_IF_ERROR(
       CheckDropout("--attention-dropout", config.attention_dropout));
   SS_RETURN_IF_ERROR(CheckDropout("--hidden-dropout", config.hidden_dropout));
+  SS_RETURN_IF_ERROR(CheckMoeLoss("--moe-aux-loss-coeff",
+                                  config.moe_loss.aux_coeff, config.model));
+  SS_RETURN_IF_ERROR(CheckMoeLoss("--moe-z-loss-coeff", config.moe_loss.z_coeff,
+                                  config.model));
   SS_RETURN_IF_ERROR(Validate(config.optimizer));
   return Validate(config.schedule);
 }

@@ -19,6 +19,16 @@
 
 namespace shardshift::trainer {
 
+// What training adds to the loss for the routers of a mixture of experts, layer
+// by layer: aux_coeff times Megatron's seq_aux_loss, the mean over the samples
+// of E / (k S^2) sum over experts of (tokens it gets) (sum of its shares in a
+// softmax over all); and z_coeff times the mean over the tokens of
+// (log sum e^logits)^2.
+struct MoeLoss {
+  double aux_coeff = 0;
+  double z_coeff = 0;
+};
+
 struct RunConfig {
   reshard::ModelConfig model;
   int64_t seq_length = 0;
@@ -29,6 +39,7 @@ struct RunConfig {
   // embedding, attention and feed-forward blocks.
   double attention_dropout = 0;
   double hidden_dropout = 0;
+  MoeLoss moe_loss;
   OptimizerConfig optimizer;
   LrSchedule schedule;
   reshard::NumericsConstants numerics;
@@ -64,11 +75,16 @@ struct StoredRecord {
 // Errors: DataLoss naming the key that is mistyped or out of range.
 absl::StatusOr<StoredRecord> RecordFromJson(const nlohmann::json& record);
 
-// Refuses a model that the trainer cannot compute, or a layout it cannot run,
-// though checkpoints of them exist.
+// Refuses a model that the trainer cannot compute, though checkpoints of it
+// exist.
 // Errors: Unimplemented naming the flag and what to do.
-absl::Status CheckTrainable(const reshard::ModelConfig& model,
-                            const reshard::Layout& layout);
+absl::Status CheckTrainable(const reshard::ModelConfig& model);
+
+// Refuses what the model cannot do on the layout.
+// Errors: InvalidArgument naming the flags.
+absl::Status Validate(const ActivationOptions& activations,
+                      const reshard::ModelConfig& model,
+                      const reshard::Layout& layout);
 
 // Refuses a run that cannot be, or cannot be laid out like this.
 // Errors: InvalidArgument naming flag and quantity.

@@ -55,9 +55,12 @@ struct Layout {
   int64_t expert_tensor_size() const {
     return expert_tensor == 0 ? tensor : expert_tensor;
   }
+  // Ranks that share one copy of all experts of a layer: so many that follow
+  // one another, tensor fastest.
+  int64_t expert_copy_size() const { return expert_tensor_size() * expert; }
   // Ranks that hold the same part of the same experts.
   int64_t expert_data_size() const {
-    return tensor * data / (expert_tensor_size() * expert);
+    return tensor * data / expert_copy_size();
   }
   // Whether experts are cut and replicated over other ranks than the rest, and
   // hence lie in flat buffers of their own. megatron-core 0.16.1 does so for

@@ -90,6 +90,23 @@ absl::Status CheckLayoutFits(const NumericsConstants& numerics,
         kTensorFlag,
         " sets it, at the price of another loss curve from here on"));
   }
+  const int64_t expert_tensor = layout.expert_tensor_size();
+  if (!IsPowerOfTwo(expert_tensor) ||
+      numerics.tensor_granularity % expert_tensor != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--expert-tensor-parallel-size ", expert_tensor,
+        " is no power of two that divides the run's tensor granularity ",
+        numerics.tensor_granularity, "; choose one that does, or set ",
+        kTensorFlag, " at the price of another loss curve from here on"));
+  }
+  if (layout.expert_copy_size() % layout.tensor != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--expert-model-parallel-size ", layout.expert, " times ",
+        "--expert-tensor-parallel-size ", expert_tensor,
+        " is not divisible by --tensor-model-parallel-size ", layout.tensor,
+        "; all tokens of a sample must reach the same copy of an expert, or "
+        "the layout would show in its gradients"));
+  }
   if (numerics.data_granularity % layout.data != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--data-parallel-size ", layout.data,

@@ -42,7 +42,8 @@ absl::StatusOr<int64_t> ChoosePaddedVocabSize(int64_t vocab_size,
                                               int64_t tensor_ranks);
 
 // Whether a run with these constants can use a layout: TP a power of two up to
-// the tensor granularity, DP a divisor of the data granularity.
+// the tensor granularity, expert TP as well; copies of the experts on whole
+// tensor-parallel groups; DP a divisor of the data granularity.
 // Errors: InvalidArgument naming quantity, constant and flag to change.
 absl::Status CheckLayoutFits(const NumericsConstants& numerics,
                              const Layout& layout);

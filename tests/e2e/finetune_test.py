@@ -86,12 +86,13 @@ class FinetuneTest(unittest.TestCase):
         with open(os.path.join(MODELS, "mistral", "config.json"),
                   encoding="utf-8") as file:
             config = json.load(file)
-        config.update({"model_type": "mixtral", "num_local_experts": 4,
-                       "architectures": ["MixtralForCausalLM"]})
+        config.update({"model_type": "qwen3_moe", "num_experts": 4,
+                       "moe_intermediate_size": 32, "mlp_only_layers": [1],
+                       "architectures": ["Qwen3MoeForCausalLM"]})
         path = self.path("config.json")
         with open(path, "w", encoding="utf-8") as file:
             json.dump(config, file)
-        self.assert_refused(["--num-experts 4"], *START, "--hf-config", path)
+        self.assert_refused(["mlp_only_layers"], *START, "--hf-config", path)
         self.assert_refused(["--hf-config", "missing.json"], *START,
                             "--hf-config", self.path("missing.json"))
 

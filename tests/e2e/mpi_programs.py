@@ -18,7 +18,7 @@ def start(arguments):
                             stderr=subprocess.PIPE, text=True)
 
 
-def finish(process, timeout=60):
+def finish(process, timeout=120):
     try:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 
 #include "reshard/layout/parameters.h"
 
@@ -40,8 +41,9 @@ double Softmax(Vector& scores) {
 }  // namespace
 
 ReferenceModel::ReferenceModel(const reshard::ModelConfig& model,
-                               int64_t seq_length)
-    : model_(model), seq_length_(seq_length) {
+                               int64_t seq_length,
+                               const RouterLoss& router_loss)
+    : model_(model), seq_length_(seq_length), router_loss_(router_loss) {
   for (const reshard::LogicalTensor& tensor : reshard::LogicalTensors(model)) {
     index_.emplace(tensor.name, static_cast<int64_t>(index_.size()));
   }
@@ -179,11 +181,11 @@ ReferenceModel::Rows ReferenceModel::Attend(const Rows& q, const Rows& k,
 }
 
 ReferenceModel::Rows ReferenceModel::Mlp(const Tensors& tensors,
-                                         const std::string& layer,
+                                         const std::string& prefix,
                                          const Rows& x) const {
-  Rows inner = Multiply(tensors, layer + "mlp.up", x);
+  Rows inner = Multiply(tensors, prefix + "up", x);
   if (model_.swiglu) {
-    const Rows gate = Multiply(tensors, layer + "mlp.gate", x);
+    const Rows gate = Multiply(tensors, prefix + "gate", x);
     for (size_t t = 0; t < inner.size(); ++t) {
       for (size_t i = 0; i < inner[t].size(); ++i) {
         inner[t][i] *= Silu(gate[t][i]);
@@ -196,12 +198,72 @@ ReferenceModel::Rows ReferenceModel::Mlp(const Tensors& tensors,
       }
     }
   }
-  return Multiply(tensors, layer + "mlp.down", inner);
+  return Multiply(tensors, prefix + "down", inner);
 }
 
-double ReferenceModel::SampleLoss(const Tensors& tensors,
-                                  std::span<const int32_t> tokens,
-                                  std::span<const int32_t> labels) const {
+double ReferenceModel::RouterLossOf(
+    const Rows& logits, const std::vector<int64_t>& tokens_of) const {
+  const auto count = static_cast<double>(seq_length_);
+  double aux = 0;
+  double z = 0;
+  for (Vector probabilities : logits) {
+    const double log_sum = Softmax(probabilities);
+    z += log_sum * log_sum;
+    for (size_t e = 0; e < tokens_of.size(); ++e) {
+      aux += probabilities[e] * static_cast<double>(tokens_of[e]);
+    }
+  }
+  aux *= static_cast<double>(model_.num_experts) /
+         (static_cast<double>(model_.moe_router_topk) * count * count);
+  // The mean over samples, as a sum over tokens.
+  return router_loss_.aux_coeff * aux * count + router_loss_.z_coeff * z;
+}
+
+ReferenceModel::Rows ReferenceModel::Mixture(const Tensors& tensors,
+                                             const std::string& prefix,
+                                             const Rows& x,
+                                             double& router_loss) const {
+  const int64_t topk = model_.moe_router_topk;
+  const Rows logits = Multiply(tensors, prefix + "router", x);
+  std::vector<int64_t> tokens_of(model_.num_experts, 0);
+  Rows y(x.size(), Vector(model_.hidden_size, 0.0));
+  for (size_t t = 0; t < x.size(); ++t) {
+    std::vector<int64_t> experts(model_.num_experts);
+    std::iota(experts.begin(), experts.end(), 0);
+    std::ranges::stable_sort(experts, [&](int64_t a, int64_t b) {
+      return logits[t][a] > logits[t][b];
+    });
+    Vector weights;
+    for (const int64_t e : experts) weights.push_back(logits[t][e]);
+    if (!model_.moe_router_pre_softmax) weights.resize(topk);
+    Softmax(weights);
+    for (int64_t j = 0; j < topk; ++j) {
+      ++tokens_of[experts[j]];
+      Vector out =
+          Mlp(tensors, prefix + "experts." + std::to_string(experts[j]) + ".",
+              {x[t]})[0];
+      for (double& value : out) value *= weights[j];
+      AddTo(y[t], out);
+    }
+  }
+  router_loss += RouterLossOf(logits, tokens_of);
+  if (model_.moe_shared_expert_intermediate_size == 0) return y;
+  Rows shared = Mlp(tensors, prefix + "shared_experts.", x);
+  if (model_.moe_shared_expert_gate) {
+    const Rows gate =
+        Multiply(tensors, prefix + "shared_experts.output_gate", x);
+    for (size_t t = 0; t < x.size(); ++t) {
+      for (double& value : shared[t]) value /= 1 + std::exp(-gate[t][0]);
+    }
+  }
+  for (size_t t = 0; t < x.size(); ++t) AddTo(y[t], shared[t]);
+  return y;
+}
+
+ReferenceModel::Losses ReferenceModel::SampleLoss(
+    const Tensors& tensors, std::span<const int32_t> tokens,
+    std::span<const int32_t> labels) const {
+  Losses losses;
   const auto add = [](Rows& x, const Rows& y) {
     for (size_t t = 0; t < x.size(); ++t) AddTo(x[t], y[t]);
   };
@@ -224,29 +286,33 @@ double ReferenceModel::SampleLoss(const Tensors& tensors,
       }
     }
     add(x, Multiply(tensors, layer + "attention.proj", Attend(q, k, v)));
-    add(x,
-        Mlp(tensors, layer, Normalize(tensors, layer + "mlp_norm", x, hidden)));
+    const Rows mlp_in = Normalize(tensors, layer + "mlp_norm", x, hidden);
+    add(x, model_.has_experts()
+               ? Mixture(tensors, layer + "mlp.", mlp_in, losses.routers)
+               : Mlp(tensors, layer + "mlp.", mlp_in));
   }
   const bool untied = model_.untie_embeddings_and_output_weights;
   Rows logits = Multiply(tensors, untied ? "output" : "embedding.word",
                          Normalize(tensors, "final_norm", x, hidden));
-  double loss = 0;
   for (int64_t t = 0; t < seq_length_; ++t) {
     const double predicted = logits[t][labels[t]];
-    loss += Softmax(logits[t]) - predicted;
+    losses.tokens += Softmax(logits[t]) - predicted;
   }
-  return loss;
+  return losses;
 }
 
-double ReferenceModel::MeanLoss(const Tensors& tensors,
-                                std::span<const int32_t> tokens,
-                                std::span<const int32_t> labels) const {
-  double loss = 0;
+ReferenceModel::Losses ReferenceModel::MeanLoss(
+    const Tensors& tensors, std::span<const int32_t> tokens,
+    std::span<const int32_t> labels) const {
+  Losses mean;
   for (size_t at = 0; at < tokens.size(); at += seq_length_) {
-    loss += SampleLoss(tensors, tokens.subspan(at, seq_length_),
-                       labels.subspan(at, seq_length_));
+    const Losses losses = SampleLoss(tensors, tokens.subspan(at, seq_length_),
+                                     labels.subspan(at, seq_length_));
+    mean.tokens += losses.tokens;
+    mean.routers += losses.routers;
   }
-  return loss / static_cast<double>(tokens.size());
+  const auto count = static_cast<double>(tokens.size());
+  return {.tokens = mean.tokens / count, .routers = mean.routers / count};
 }
 
 }  // namespace shardshift

@@ -21,10 +21,21 @@ class ReferenceModel {
   // By position in reshard::LogicalTensors, row-major.
   using Tensors = std::vector<Vector>;
 
-  ReferenceModel(const reshard::ModelConfig& model, int64_t seq_length);
+  // Factors of the losses of a mixture's routers (trainer/run_config.h).
+  struct RouterLoss {
+    double aux_coeff = 0;
+    double z_coeff = 0;
+  };
 
-  // The mean loss over the tokens; tokens, labels: [samples, seq_length].
-  double MeanLoss(const Tensors& tensors, std::span<const int32_t> tokens,
+  ReferenceModel(const reshard::ModelConfig& model, int64_t seq_length,
+                 const RouterLoss& router_loss);
+
+  struct Losses {
+    double tokens = 0;   // mean over the tokens
+    double routers = 0;  // what training adds to it
+  };
+  // tokens, labels: [samples, seq_length].
+  Losses MeanLoss(const Tensors& tensors, std::span<const int32_t> tokens,
                   std::span<const int32_t> labels) const;
 
  private:
@@ -41,13 +52,21 @@ class ReferenceModel {
   double Frequency(int64_t pair) const;
   void Rotate(Vector& heads, int64_t position) const;
   Rows Attend(const Rows& q, const Rows& k, const Rows& v) const;
-  Rows Mlp(const Tensors& tensors, const std::string& layer,
+  // `prefix`: "layers.3.mlp.".
+  Rows Mlp(const Tensors& tensors, const std::string& prefix,
            const Rows& x) const;
-  double SampleLoss(const Tensors& tensors, std::span<const int32_t> tokens,
+  // Adds to the routers' loss of the sample.
+  Rows Mixture(const Tensors& tensors, const std::string& prefix, const Rows& x,
+               double& router_loss) const;
+  double RouterLossOf(const Rows& logits,
+                      const std::vector<int64_t>& tokens_of) const;
+  // Sums over the tokens.
+  Losses SampleLoss(const Tensors& tensors, std::span<const int32_t> tokens,
                     std::span<const int32_t> labels) const;
 
   reshard::ModelConfig model_;
   int64_t seq_length_;
+  RouterLoss router_loss_;
   std::map<std::string, int64_t> index_;  // by name, into Tensors
 };
 

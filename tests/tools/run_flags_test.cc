@@ -63,8 +63,7 @@ const std::vector<std::string>& StageFlags() {
   return flags;
 }
 
-// The flags of checkpoints that `train` cannot run.
-const std::vector<std::string>& CheckpointFlags() {
+const std::vector<std::string>& ExpertFlags() {
   static const auto& flags =
       *new std::vector<std::string>{"--ep=2",
                                     "--expert-model-parallel-size=2",
@@ -73,20 +72,27 @@ const std::vector<std::string>& CheckpointFlags() {
                                     "--num-experts=2",
                                     "--moe-ffn-hidden-size=2",
                                     "--moe-router-topk=2",
+                                    "--moe-router-pre-softmax",
                                     "--moe-shared-expert-intermediate-size=2",
                                     "--moe-shared-expert-gate"};
   return flags;
 }
 
-TEST(RunFlags, AreUnknownToTrainWhereItCannotRunThem) {
-  for (const std::string& flag : CheckpointFlags()) {
-    EXPECT_THROW(Parse({flag}), CLI::ExtrasError) << flag;
-    EXPECT_NO_THROW(Parse({flag}, FlagScope::kCheckpoints)) << flag;
+TEST(RunFlags, KnowTheLossesOfRoutersWhereThereIsTraining) {
+  const std::vector<std::string> flags = {
+      "--moe-router-load-balancing-type=seq_aux_loss",
+      "--moe-aux-loss-coeff=0.01", "--moe-z-loss-coeff=0.001"};
+  EXPECT_EQ(Parse(flags).moe_aux_loss_coeff, 0.01);
+  EXPECT_EQ(Parse(flags).moe_z_loss_coeff, 0.001);
+  for (const std::string& flag : flags) {
+    EXPECT_THROW(Parse({flag}, FlagScope::kCheckpoints), CLI::ExtrasError);
   }
+  EXPECT_THROW(Parse({"--moe-router-load-balancing-type=aux_loss"}),
+               CLI::ParseError);
 }
 
 TEST(RunFlags, MakeALayoutWithAllItsAxes) {
-  const RunFlags experts = Parse(CheckpointFlags(), FlagScope::kCheckpoints);
+  const RunFlags experts = Parse(ExpertFlags());
   EXPECT_EQ(ApplyLayout(experts.layout, {.tensor = 4, .expert = 3}),
             (reshard::Layout{.tensor = 4, .expert = 2, .expert_tensor = 2}));
   const RunFlags stages = Parse(StageFlags());

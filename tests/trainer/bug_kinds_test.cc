@@ -56,8 +56,9 @@ TEST(BugKindsOfTraining, B08ARowBiasIsAddedOnce) {
     reference.emplace_back(values[i].begin(), values[i].end());
   }
   const Batch batch = MockBatch(config, 0);
-  const double expected = ReferenceModel(config.model, config.seq_length)
-                              .MeanLoss(reference, batch.tokens, batch.labels);
+  const double expected = ReferenceModel(config.model, config.seq_length, {})
+                              .MeanLoss(reference, batch.tokens, batch.labels)
+                              .tokens;
   for (const int64_t tensor : {1, 2, 4}) {
     ASSERT_OK(OnEveryRank(
         config, {.tensor = tensor},

@@ -121,6 +121,39 @@ TEST_P(MemoryTest, IsThatOfTheFormulaOnEveryRank) {
   }
 }
 
+// The formula takes all experts to get as many tokens, which a new router does
+// not do.
+TEST(MixtureMemory, IsAboutThatOfTheFormula) {
+  RunConfig config = Small(TinyQwenMoe());
+  config.model.moe_ffn_hidden_size = 128;
+  config.model.moe_shared_expert_intermediate_size = 64;
+  config.init_method_std = 0.002;
+  for (const Layout& layout :
+       {Layout{}, Layout{.data = 4, .distributed_optimizer = true, .expert = 2},
+        Layout{.tensor = 2, .data = 2, .expert = 2},
+        Layout{.tensor = 2, .data = 2, .expert = 4, .expert_tensor = 1},
+        Layout{.data = 4, .expert = 2, .expert_tensor = 2},
+        Layout{.tensor = 2, .pipeline = 2}}) {
+    const ActivationOptions options = {.sequence_parallel = layout.tensor > 1};
+    ASSERT_OK_AND_ASSIGN(const std::vector<Measured> ranks,
+                         Measure(config, layout, options, 2));
+    RankMemory sum;
+    RankMemory formulas;
+    for (const Measured& rank : ranks) {
+      SCOPED_TRACE(reshard::ToString(layout));
+      const RankMemory formula =
+          MemoryByFormula(config, layout, options, 2, rank.at);
+      ExpectWithin(rank.memory.parameter_bytes, formula.parameter_bytes);
+      ExpectWithin(rank.memory.gradient_bytes, formula.gradient_bytes);
+      ExpectWithin(rank.memory.optimizer_bytes, formula.optimizer_bytes);
+      sum.activation_bytes += rank.memory.activation_bytes;
+      formulas.activation_bytes += formula.activation_bytes;
+    }
+    // Of all ranks: what one has more of another has less.
+    ExpectWithin(sum.activation_bytes, formulas.activation_bytes);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Layouts, MemoryTest,
     ::testing::Values(

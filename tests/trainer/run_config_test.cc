@@ -242,19 +242,37 @@ TEST(ValidateRun, RefusesSizesWhoseProductsOverflow) {
   }
 }
 
-// A field that the layers do not know must not go by unseen.
-TEST(CheckTrainable, RefusesWhatNoLayerComputes) {
+TEST(CheckTrainable, RefusesExpertsWithBiases) {
   for (const TinyFamily& family : TinyFamilies()) {
-    EXPECT_OK(CheckTrainable(family.config.model, {})) << family.name;
+    EXPECT_OK(CheckTrainable(family.config.model)) << family.name;
   }
-  const auto refused = [](auto change, const std::string& word) {
-    reshard::ModelConfig model = TinyLlama().model;
-    change(model);
-    EXPECT_THAT(CheckTrainable(model, {}),
-                StatusIs(absl::StatusCode::kUnimplemented, HasSubstr(word)));
-  };
-  using Model = reshard::ModelConfig;
-  refused([](Model& m) { m.num_experts = 2; }, "--num-experts 2");
+  reshard::ModelConfig model = TinyMixtral().model;
+  EXPECT_OK(CheckTrainable(model));
+  model.add_bias_linear = true;
+  EXPECT_THAT(CheckTrainable(model),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("--disable-bias-linear")));
+}
+
+TEST(ValidateActivations, ExpertsUnderTensorParallelismNeedSequenceParallel) {
+  const reshard::ModelConfig model = TinyMixtral().model;
+  EXPECT_OK(Validate(ActivationOptions{}, model, {.data = 2}));
+  EXPECT_OK(Validate(ActivationOptions{.sequence_parallel = true}, model,
+                     {.tensor = 2}));
+  EXPECT_OK(Validate(ActivationOptions{}, TinyLlama().model, {.tensor = 2}));
+  EXPECT_THAT(Validate(ActivationOptions{}, model, {.tensor = 2}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--sequence-parallel")));
+}
+
+TEST(ValidateRun, KeepsASampleOnOneCopyOfTheExperts) {
+  const RunConfig config = TinyMixtral();
+  EXPECT_OK(Validate(
+      config, {.tensor = 2, .data = 2, .expert = 4, .expert_tensor = 1}, 1));
+  EXPECT_THAT(Validate(config, {.tensor = 2, .data = 2, .expert_tensor = 1}, 1),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--expert-tensor-parallel-size 1 is not "
+                                 "divisible by --tensor-model-parallel-size")));
 }
 
 TEST(ValidateRun, AcceptsEveryTinyLayout) {

@@ -106,6 +106,27 @@ RunConfig TinyExactGelu() {
   return config;
 }
 
+RunConfig TinyMixtral() {
+  RunConfig config = TinyLlama();
+  config.model.num_experts = 4;
+  config.model.moe_ffn_hidden_size = 32;
+  config.model.moe_router_topk = 2;
+  return config;
+}
+
+RunConfig TinyQwenMoe() {
+  RunConfig config = TinyMixtral();
+  config.model.qk_layernorm = true;
+  config.model.swiglu = false;
+  config.model.untie_embeddings_and_output_weights = false;
+  config.model.moe_router_pre_softmax = true;
+  config.model.moe_shared_expert_intermediate_size = 48;
+  config.model.moe_shared_expert_gate = true;
+  config.moe_loss = {.aux_coeff = 0.05, .z_coeff = 0.01};
+  config.hidden_dropout = 0.1;
+  return config;
+}
+
 std::vector<TinyFamily> TinyFamilies() {
   return {{"Gpt", TinyGpt()},
           {"Llama", TinyLlama()},
@@ -155,6 +176,36 @@ std::vector<reshard::Layout> TinyLayouts() {
         layout.data = data;
         layout.distributed_optimizer = distributed;
         if (layout.world_size() <= kMaxRanks) layouts.push_back(layout);
+      }
+    }
+  }
+  return layouts;
+}
+
+std::vector<reshard::Layout> TinyExpertLayouts() {
+  constexpr int64_t kMaxRanks = 8;
+  const RunConfig config = TinyMixtral();
+  std::vector<reshard::Layout> layouts;
+  const auto add = [&](const reshard::Layout& layout) {
+    if (layout.world_size() > kMaxRanks) return;
+    if (Validate(config, layout, /*micro_batch_size=*/1).ok()) {
+      layouts.push_back(layout);
+    }
+  };
+  for (const int64_t tensor : {1, 2, 4}) {
+    for (const int64_t data : {1, 2, 4, 8}) {
+      for (const int64_t expert : {1, 2, 4}) {
+        for (const int64_t expert_tensor : {1, 2, 4}) {
+          reshard::Layout layout = {.tensor = tensor,
+                                    .data = data,
+                                    .expert = expert,
+                                    .expert_tensor = expert_tensor};
+          layout.distributed_optimizer = layouts.size() % 2 == 0;
+          add(layout);
+          layout.pipeline = 2;
+          layout.layers_per_virtual_stage = layouts.size() % 3 == 0 ? 1 : 0;
+          add(layout);
+        }
       }
     }
   }
@@ -212,6 +263,7 @@ absl::Status OnEveryRank(
     const std::function<absl::Status(Mesh&, RankModel&)>& body,
     const ActivationOptions& activations) {
   SS_RETURN_IF_ERROR(Validate(config, layout, /*micro_batch_size=*/1));
+  SS_RETURN_IF_ERROR(Validate(activations, config.model, layout));
   return RunRanks(static_cast<int>(layout.world_size()), {},
                   [&](Communicator& world) -> absl::Status {
                     SS_ASSIGN_OR_RETURN(
@@ -239,6 +291,8 @@ TrainOptions MockRun(const RunConfig& config, const reshard::Layout& layout,
 absl::StatusOr<std::vector<std::string>> TrainAndLog(TrainOptions options) {
   SS_RETURN_IF_ERROR(
       Validate(options.config, options.layout, options.micro_batch_size));
+  SS_RETURN_IF_ERROR(
+      Validate(options.activations, options.config.model, options.layout));
   const std::string log = UniquePath("log");
   options.log_jsonl = log;
   const absl::Status status = RunRanks(

@@ -32,16 +32,28 @@ RunConfig TinyMultiQuery();
 // exact GELU, LayerNorms of query and key heads, 4 groups, interpolation:
 RunConfig TinyExactGelu();
 
+// Mixtures of four experts, two for each token. Under RMSNorm:
+RunConfig TinyMixtral();
+// a shared expert behind a gate, shares of a softmax over all experts, norms of
+// query and key heads, plain GELU, tied embeddings, dropout, losses of the
+// router:
+RunConfig TinyQwenMoe();
+
 struct TinyFamily {
   std::string name;
   RunConfig config;
 };
-std::vector<TinyFamily> TinyFamilies();  // all of them
+std::vector<TinyFamily> TinyFamilies();  // all without experts
 
 // TP {1,2,4} x PP {1,2,4} x DP {1,2,4,8} up to 8 ranks, each with and without
 // the distributed optimizer; then 2 and 3 stages of unequal sizes, and
 // interleaved ones, with a few of TP and DP.
 std::vector<reshard::Layout> TinyLayouts();
+
+// TP {1,2,4} x DP {1,2,4,8} x EP {1,2,4} x expert TP {1,2,4} as far as they go
+// together on up to 8 ranks, some with two stages, also interleaved, and the
+// distributed optimizer.
+std::vector<reshard::Layout> TinyExpertLayouts();
 
 // "TP2PP1DP2Dist"; of unequal or interleaved stages their number follows.
 std::string NameOf(const reshard::Layout& layout);

@@ -19,6 +19,8 @@ const char* CommKindName(CommKind kind) {
       return "TreeReduceScatter";
     case CommKind::kTreeAllReduce:
       return "TreeAllReduce";
+    case CommKind::kAllToAll:
+      return "AllToAll";
     case CommKind::kSend:
       return "Send";
     case CommKind::kRecv:

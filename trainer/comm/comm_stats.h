@@ -18,12 +18,13 @@ enum class CommKind {
   kAllReduceSum,
   kTreeReduceScatter,
   kTreeAllReduce,
+  kAllToAll,
   kSend,
   kRecv,
   kSplit,
   kOnFirstRank,
 };
-inline constexpr int kNumCommKinds = 11;
+inline constexpr int kNumCommKinds = 12;
 
 // "TreeAllReduce" and so on.
 const char* CommKindName(CommKind kind);

@@ -15,6 +15,7 @@ namespace shardshift::trainer {
 namespace {
 
 constexpr char kAgreedPayload[] = "shardshift/agreed";
+constexpr int64_t kAllToAllTag = -1;  // callers' are not negative
 
 int64_t TreeBytes(const TreeInput& input) {
   return static_cast<int64_t>(input.nodes.size()) * input.count * kFloatBytes;
@@ -128,6 +129,32 @@ absl::Status Communicator::Recv(int source, int64_t tag,
   SS_RETURN_IF_ERROR(CheckPeer(source, size_));
   stats_.Add(CommKind::kRecv, std::ssize(data));
   return DoRecv(source, tag, data);
+}
+
+absl::Status Communicator::AllToAllV(
+    std::span<const std::span<const std::byte>> send,
+    std::span<const std::span<std::byte>> receive) {
+  if (std::ssize(send) != size_ || std::ssize(receive) != size_ ||
+      send[rank_].size() != receive[rank_].size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "AllToAll: ", send.size(), " parts to send and ", receive.size(),
+        " to receive among ", size_, " ranks, or a rank's own differ"));
+  }
+  int64_t bytes = 0;
+  for (const auto& part : send) bytes += std::ssize(part);
+  stats_.Add(CommKind::kAllToAll, bytes);
+  if (!send[rank_].empty()) {
+    std::memmove(receive[rank_].data(), send[rank_].data(), send[rank_].size());
+  }
+  for (int i = 1; i < size_; ++i) {
+    const int to = (rank_ + i) % size_;
+    SS_RETURN_IF_ERROR(DoSend(to, kAllToAllTag, send[to]));
+  }
+  for (int i = 1; i < size_; ++i) {
+    const int from = (rank_ + size_ - i) % size_;
+    SS_RETURN_IF_ERROR(DoRecv(from, kAllToAllTag, receive[from]));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Split(

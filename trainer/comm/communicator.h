@@ -86,9 +86,15 @@ class Communicator {
                                     int64_t leaves_per_rank);
 
   // Buffered: never waits for the receiver. Messages of one (source, tag)
-  // arrive in the order in which they were sent.
+  // arrive in the order in which they were sent. REQUIRES: tag >= 0.
   absl::Status Send(int destination, int64_t tag,
                     std::span<const std::byte> data);
+
+  // Sends send[r] to rank r and fills receive[r] with what rank r sent here;
+  // both have size() spans, empty ones included.
+  // Errors: InvalidArgument if a rank sent another size than is expected.
+  absl::Status AllToAllV(std::span<const std::span<const std::byte>> send,
+                         std::span<const std::span<std::byte>> receive);
 
   // Waits for the next message of (source, tag).
   // Errors: InvalidArgument if it has another size.

@@ -16,6 +16,7 @@
 #include "trainer/layers/sequence_shards.h"
 #include "trainer/mesh.h"
 #include "trainer/optim/gradient_buffer.h"
+#include "trainer/optim/gradients.h"
 #include "trainer/parameters.h"
 
 namespace shardshift::trainer {
@@ -27,15 +28,23 @@ struct DropoutContext {
   double hidden = 0;
 };
 
+// RunConfig::moe_loss.
+struct MoeLossContext {
+  double aux_coeff = 0;
+  double z_coeff = 0;
+};
+
 struct LayerContext {
   const kernels::Kernels& kernels;
   const reshard::ModelConfig& model;
   Mesh& mesh;
   Parameters& parameters;
-  GradientBuffer& gradients;
+  Gradients& all_gradients;
+  GradientBuffer& gradients;  // of them, all but those of experts kept apart
   const SequenceShards& shards;
   ActivationOptions activations;
   DropoutContext dropout;
+  MoeLossContext moe_loss;
   int64_t seq_length;          // S
   int64_t tensor_granularity;  // Gt: leaves of every sum TP can split
 

@@ -4,10 +4,12 @@
 #ifndef SHARDSHIFT_TRAINER_LAYERS_MLP_H_
 #define SHARDSHIFT_TRAINER_LAYERS_MLP_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
 #include "trainer/buffer.h"
+#include "trainer/layers/activation.h"
 #include "trainer/layers/context.h"
 #include "trainer/layers/parallel_linear.h"
 
@@ -20,8 +22,8 @@ class Mlp {
     Buffer activated;  // [R, F / TP]
   };
 
-  // `layer` is the layer's prefix, "layers.3.".
-  Mlp(LayerContext& context, const std::string& layer);
+  // `prefix` is that of its parameters, "layers.3.mlp."; `width` is F.
+  Mlp(LayerContext& context, const std::string& prefix, int64_t width);
 
   // x, y: [r, H]. `rows` is R. Gathers x, sums y.
   absl::Status Forward(const float* x, int64_t rows, float* y, Cache& cache);
@@ -32,6 +34,7 @@ class Mlp {
 
  private:
   LayerContext& context_;
+  Activation activation_;
   int64_t width_;  // F / TP
   ColumnParallelLinear fc1_;
   RowParallelLinear fc2_;

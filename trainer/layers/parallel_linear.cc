@@ -6,50 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "trainer/buffer.h"
+#include "trainer/layers/linear.h"
 
 namespace shardshift::trainer {
 namespace {
 
-using kernels::StridedMatrix;
-
-StridedMatrix RowMajor(const float* data, int64_t columns) {
-  return {.data = data, .row_stride = columns, .col_stride = 1};
-}
-StridedMatrix Transposed(const float* data, int64_t columns) {
-  return {.data = data, .row_stride = 1, .col_stride = columns};
-}
-
 int64_t FindWeight(const LayerContext& context, const std::string& name) {
   return context.parameters.Find(absl::StrCat(name, ".weight")).value();
-}
-
-// y = x W^T over `leaves` leaves of the inputs.
-void Multiply(const LayerContext& context, const float* x, int64_t rows,
-              const float* weight, int64_t out, int64_t in, int64_t leaves,
-              float* y) {
-  context.kernels.gemm({.m = rows,
-                        .n = out,
-                        .k = in,
-                        .a = RowMajor(x, in),
-                        .b = Transposed(weight, in),
-                        .c = y,
-                        .ldc = out,
-                        .leaves = leaves});
-}
-
-// dx = dy W over `leaves` leaves of the outputs.
-void MultiplyBackward(const LayerContext& context, const float* dy,
-                      int64_t rows, const float* weight, int64_t out,
-                      int64_t in, int64_t leaves, int64_t parts, float* dx) {
-  context.kernels.gemm({.m = rows,
-                        .n = in,
-                        .k = out,
-                        .a = RowMajor(dy, out),
-                        .b = RowMajor(weight, in),
-                        .c = dx,
-                        .ldc = in,
-                        .leaves = leaves,
-                        .parts = parts});
 }
 
 // dW = dy^T x, each sample on its own: a chain over its positions.
@@ -60,14 +23,10 @@ void AddWeightGradient(LayerContext& context, int64_t entry, const float* dy,
   for (int64_t i = 0; i < batch.num_samples; ++i) {
     const int64_t sample = batch.first_sample + i;
     const auto target = context.gradients.Open(entry, sample);
-    context.kernels.gemm({.m = out,
-                          .n = in,
-                          .k = positions,
-                          .a = Transposed(dy + i * positions * out, out),
-                          .b = RowMajor(x + i * positions * in, in),
-                          .c = target.data,
-                          .ldc = in,
-                          .accumulate = target.accumulate});
+    MultiplyLinearGradient(context.kernels,
+                           {.rows = positions, .in = in, .out = out},
+                           dy + i * positions * out, x + i * positions * in,
+                           target.accumulate, target.data);
     context.gradients.Close(entry, sample);
   }
 }
@@ -138,8 +97,9 @@ absl::Status ColumnParallelLinear::Forward(const float* x, int64_t rows,
                                            float* y) const {
   SS_ASSIGN_OR_RETURN(const SequenceShards::WholeRows whole,
                       context_.shards.Gather(x, rows));
-  Multiply(context_, whole.data(), rows, context_.parameters.data(weight_),
-           out_, in_, /*leaves=*/1, y);
+  MultiplyLinear(context_.kernels, {.rows = rows, .in = in_, .out = out_},
+                 whole.data(), context_.parameters.data(weight_),
+                 /*leaves=*/1, y);
   if (!bias_.has_value()) return absl::OkStatus();
   context_.kernels.add_bias({.x = y,
                              .ldx = out_,
@@ -170,9 +130,10 @@ absl::Status ColumnParallelLinear::Backward(const float* x, const float* dy,
   return context_.shards.Sum(
       rows,
       [&](float* partial) {
-        MultiplyBackward(context_, dy, rows, context_.parameters.data(weight_),
-                         out_, in_, context_.leaves_per_rank(), parts_,
-                         partial);
+        MultiplyLinearBackward(context_.kernels,
+                               {.rows = rows, .in = in_, .out = out_}, dy,
+                               context_.parameters.data(weight_),
+                               context_.leaves_per_rank(), parts_, partial);
       },
       dx);
 }
@@ -193,8 +154,9 @@ absl::Status RowParallelLinear::Forward(const float* x, int64_t rows,
   SS_RETURN_IF_ERROR(context_.shards.Sum(
       rows,
       [&](float* partial) {
-        Multiply(context_, x, rows, context_.parameters.data(weight_), out_,
-                 in_, context_.leaves_per_rank(), partial);
+        MultiplyLinear(context_.kernels, {.rows = rows, .in = in_, .out = out_},
+                       x, context_.parameters.data(weight_),
+                       context_.leaves_per_rank(), partial);
       },
       y));
   if (!bias_.has_value()) return absl::OkStatus();
@@ -215,9 +177,10 @@ absl::Status RowParallelLinear::Backward(const float* x, const float* dy,
   SS_ASSIGN_OR_RETURN(const SequenceShards::WholeRows whole,
                       context_.shards.Gather(dy, rows));
   AddWeightGradient(context_, weight_, whole.data(), x, out_, in_, batch);
-  MultiplyBackward(context_, whole.data(), rows,
-                   context_.parameters.data(weight_), out_, in_, /*leaves=*/1,
-                   /*parts=*/1, dx);
+  MultiplyLinearBackward(context_.kernels,
+                         {.rows = rows, .in = in_, .out = out_}, whole.data(),
+                         context_.parameters.data(weight_), /*leaves=*/1,
+                         /*parts=*/1, dx);
   return absl::OkStatus();
 }
 

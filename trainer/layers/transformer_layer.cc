@@ -48,9 +48,34 @@ TransformerLayer::TransformerLayer(LayerContext& context,
       attention_norm_(context, absl::StrCat(prefix, "attention_norm")),
       attention_(context, prefix, rope),
       mlp_norm_(context, absl::StrCat(prefix, "mlp_norm")),
-      mlp_(context, prefix),
       attention_dropout_(context, absl::StrCat(prefix, "attention")),
-      mlp_dropout_(context, absl::StrCat(prefix, "mlp")) {}
+      mlp_dropout_(context, absl::StrCat(prefix, "mlp")) {
+  const std::string mlp = absl::StrCat(prefix, "mlp.");
+  if (context.model.has_experts()) {
+    mixture_.emplace(context, mlp);
+  } else {
+    mlp_.emplace(context, mlp, context.model.ffn_hidden_size);
+  }
+}
+
+absl::Status TransformerLayer::ForwardMlp(const MicroBatch& batch, float* y,
+                                          Cache& cache) {
+  const float* x = cache.mlp_in.data();
+  if (mixture_.has_value()) {
+    return mixture_->Forward(x, batch, y, cache.mixture);
+  }
+  return mlp_->Forward(x, batch.num_samples * context_.seq_length, y,
+                       cache.mlp);
+}
+
+absl::Status TransformerLayer::BackwardMlp(const Cache& cache,
+                                           const MicroBatch& batch,
+                                           const float* dy, float* dx) {
+  const float* x = cache.mlp_in.data();
+  return mixture_.has_value()
+             ? mixture_->Backward(x, dy, cache.mixture, batch, dx)
+             : mlp_->Backward(x, dy, cache.mlp, batch, dx);
+}
 
 absl::Status TransformerLayer::Forward(Buffer x, const MicroBatch& batch,
                                        Buffer& y, Cache& cache) {
@@ -73,8 +98,7 @@ absl::Status TransformerLayer::Forward(Buffer x, const MicroBatch& batch,
   mlp_norm_.Forward(cache.h.data(), held_rows, cache.mlp_in.data(),
                     cache.mlp_stats);
   y = Buffer(size);
-  SS_RETURN_IF_ERROR(
-      mlp_.Forward(cache.mlp_in.data(), rows, y.data(), cache.mlp));
+  SS_RETURN_IF_ERROR(ForwardMlp(batch, y.data(), cache));
   if (mlp_dropout_.is_on()) mlp_dropout_.Apply(batch, y.data(), y.data());
   Accumulate(context_, cache.h, y);
   return absl::OkStatus();
@@ -83,9 +107,9 @@ absl::Status TransformerLayer::Forward(Buffer x, const MicroBatch& batch,
 absl::Status TransformerLayer::Backward(const Cache& cache,
                                         const MicroBatch& batch, Buffer& dy) {
   Buffer branch(dy.size());
-  SS_RETURN_IF_ERROR(mlp_.Backward(
-      cache.mlp_in.data(), BehindDropout(mlp_dropout_, batch, dy).data(),
-      cache.mlp, batch, branch.data()));
+  SS_RETURN_IF_ERROR(BackwardMlp(cache, batch,
+                                 BehindDropout(mlp_dropout_, batch, dy).data(),
+                                 branch.data()));
   mlp_norm_.Backward(cache.h.data(), branch.data(), cache.mlp_stats, batch,
                      branch.data());
   Accumulate(context_, branch, dy);

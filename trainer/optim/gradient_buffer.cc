@@ -10,15 +10,17 @@
 namespace shardshift::trainer {
 
 GradientBuffer::GradientBuffer(const kernels::Kernels& kernels,
-                               std::vector<Entry> entries, int64_t num_elements,
-                               SampleTree tree, const Blocks& blocks)
+                               std::vector<Entry> entries,
+                               const reshard::Range& span, SampleTree tree,
+                               const Blocks& blocks)
     : kernels_(kernels),
       entries_(std::move(entries)),
+      span_(span),
       tree_(std::move(tree)),
       blocks_(blocks),
       num_closed_(entries_.size(), 0),
       is_summed_(entries_.size(), !blocks.are_shared_out) {
-  slots_.resize(tree_.num_slots(), std::vector<float>(num_elements, 0.0F));
+  slots_.resize(tree_.num_slots(), std::vector<float>(span.size(), 0.0F));
   for (const Entry& entry : entries_) {
     by_block_offsets_.push_back(by_block_size_);
     if (entry.by_block) by_block_size_ += entry.range.size();
@@ -128,7 +130,7 @@ std::vector<TreeBuffer> GradientBuffer::Nodes(
   std::vector<TreeBuffer> nodes;
   for (size_t slot = 0; slot < tree_.nodes().size(); ++slot) {
     nodes.push_back({.node = tree_.nodes()[slot],
-                     .data = slots_[slot].data() + range.begin});
+                     .data = slots_[slot].data() + range.begin - span_.begin});
   }
   return nodes;
 }

@@ -44,8 +44,10 @@ class GradientBuffer {
     bool accumulate;
   };
 
+  // `span` covers the ranges of all entries. An entry may be empty.
   GradientBuffer(const kernels::Kernels& kernels, std::vector<Entry> entries,
-                 int64_t num_elements, SampleTree tree, const Blocks& blocks);
+                 const reshard::Range& span, SampleTree tree,
+                 const Blocks& blocks);
 
   // Before the first visit of a batch.
   void BeginBatch();
@@ -88,11 +90,12 @@ class GradientBuffer {
   float* SumOverBlocks(int64_t entry, const SampleTree::Visit& visit);
   void Merge(const SampleTree::Visit& visit, const reshard::Range& range);
   float* Slot(int64_t slot, const reshard::Range& range) {
-    return slots_[slot].data() + range.begin;
+    return slots_[slot].data() + range.begin - span_.begin;
   }
 
   const kernels::Kernels& kernels_;
   std::vector<Entry> entries_;
+  reshard::Range span_;
   SampleTree tree_;
   Blocks blocks_;
   std::vector<std::vector<float>> slots_;

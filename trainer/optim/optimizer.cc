@@ -43,24 +43,35 @@ std::vector<Range> Optimizer::OwnedOf(int64_t index) const {
 
 void Optimizer::MakeSegments() {
   const Parameters::State& state = parameters_.state();
-  const bool holds_replicas =
-      !mesh_.layout().distributed_optimizer && mesh_.at().data != 0;
   for (size_t i = 0; i < state.parameters.size(); ++i) {
     const reshard::Parameter& parameter = state.parameters[i];
-    const bool on_every_rank = parameter.split == reshard::Split::kReplicated;
     for (const Range& part : OwnedOf(static_cast<int64_t>(i))) {
       if (part.empty()) continue;
-      segments_.push_back(
-          {.buffer_offset = part.begin,
-           .shard_offset = ShardOffset(part.begin),
-           .size = part.size(),
-           .decays = parameter.shape.size() > 1,
-           // Every logical element once: replicas on their first rank, a tied
-           // matrix on the first stage.
-           .counted = !holds_replicas && !parameter.is_copy &&
-                      (!on_every_rank || mesh_.at().tensor == 0)});
+      segments_.push_back({.buffer_offset = part.begin,
+                           .shard_offset = ShardOffset(part.begin),
+                           .size = part.size(),
+                           .decays = parameter.shape.size() > 1,
+                           .counted = Counts(parameter, part)});
     }
   }
+}
+
+Communicator& Optimizer::ReplicasOf(const Range& range) {
+  return parameters_.state().IsOfExperts(range) ? *mesh_.expert_data()
+                                                : mesh_.data();
+}
+
+// Every logical element once: replicas on their first rank, a tied matrix on
+// the first stage.
+bool Optimizer::Counts(const reshard::Parameter& parameter,
+                       const Range& range) const {
+  const bool of_experts = parameters_.state().IsOfExperts(range);
+  const int64_t data = of_experts ? mesh_.expert_at().data : mesh_.at().data;
+  const int64_t tensor =
+      of_experts ? mesh_.expert_at().tensor : mesh_.at().tensor;
+  if (!mesh_.layout().distributed_optimizer && data != 0) return false;
+  if (parameter.is_copy) return false;
+  return parameter.split != reshard::Split::kReplicated || tensor == 0;
 }
 
 int64_t Optimizer::ShardOffset(int64_t buffer_offset) const {
@@ -70,23 +81,22 @@ int64_t Optimizer::ShardOffset(int64_t buffer_offset) const {
   return shard_offsets_[i] + buffer_offset - buckets[i].owned.begin;
 }
 
-absl::Status Optimizer::ReduceRange(const GradientBuffer& gradients,
+absl::Status Optimizer::ReduceRange(const Gradients& gradients,
                                     const Range& range, const Range& owned,
                                     float* out) {
   const std::vector<TreeBuffer> nodes = gradients.Nodes(range);
-  const TreeInput input{.leaves = gradients.tree().groups(),
-                        .nodes = nodes,
-                        .count = range.size()};
+  const TreeInput input{
+      .leaves = gradients.groups(), .nodes = nodes, .count = range.size()};
   if (!mesh_.layout().distributed_optimizer) {
-    return mesh_.data().TreeAllReduce(input, out);
+    return ReplicasOf(range).TreeAllReduce(input, out);
   }
-  return mesh_.data().TreeReduceScatter(input, owned.begin - range.begin,
-                                        owned.end - range.begin, out);
+  return ReplicasOf(range).TreeReduceScatter(input, owned.begin - range.begin,
+                                             owned.end - range.begin, out);
 }
 
 // A tied embedding's use as output layer is summed over the batch and over the
 // ranks on its own, and then added to its use as input.
-absl::Status Optimizer::AddTiedUses(const GradientBuffer& gradients) {
+absl::Status Optimizer::AddTiedUses(const Gradients& gradients) {
   const Range& whole = parameters_.state().ranges[tied_->parameter];
   for (const Range& part : OwnedOf(tied_->parameter)) {
     // Relative to the second sum. An empty part is reduced too: the peers'
@@ -146,8 +156,7 @@ absl::StatusOr<double> Optimizer::Norm() {
   return std::sqrt(kernels::ExactSumOfSquares::FromWords(words).ToDouble());
 }
 
-absl::Status Optimizer::ReduceBucket(const GradientBuffer& gradients,
-                                     size_t index) {
+absl::Status Optimizer::ReduceBucket(const Gradients& gradients, size_t index) {
   if (is_reduced_[index]) return absl::OkStatus();
   is_reduced_[index] = true;
   const Parameters::Bucket& bucket = parameters_.state().buckets[index];
@@ -155,7 +164,7 @@ absl::Status Optimizer::ReduceBucket(const GradientBuffer& gradients,
                      grad_.data() + shard_offsets_[index]);
 }
 
-absl::Status Optimizer::ReduceComplete(const GradientBuffer& gradients) {
+absl::Status Optimizer::ReduceComplete(const Gradients& gradients) {
   const std::vector<Parameters::Bucket>& buckets = parameters_.state().buckets;
   for (size_t i = 0; i < buckets.size(); ++i) {
     if (!gradients.IsComplete(buckets[i].range)) continue;
@@ -164,8 +173,8 @@ absl::Status Optimizer::ReduceComplete(const GradientBuffer& gradients) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> Optimizer::ReduceGradients(
-    const GradientBuffer& gradients, float scale) {
+absl::StatusOr<double> Optimizer::ReduceGradients(const Gradients& gradients,
+                                                  float scale) {
   for (size_t i = 0; i < is_reduced_.size(); ++i) {
     SS_RETURN_IF_ERROR(ReduceBucket(gradients, i));
   }
@@ -210,8 +219,9 @@ absl::Status Optimizer::GatherWeights() {
   };
   for (const Parameters::Bucket& bucket : parameters_.state().buckets) {
     SS_RETURN_IF_ERROR(
-        mesh_.data().AllGather(std::as_bytes(span_of(bucket.owned)),
-                               std::as_writable_bytes(span_of(bucket.range))));
+        ReplicasOf(bucket.range)
+            .AllGather(std::as_bytes(span_of(bucket.owned)),
+                       std::as_writable_bytes(span_of(bucket.range))));
   }
   return absl::OkStatus();
 }

@@ -17,7 +17,7 @@
 #include "kernels/kernels.h"
 #include "reshard/layout/content.h"
 #include "trainer/mesh.h"
-#include "trainer/optim/gradient_buffer.h"
+#include "trainer/optim/gradients.h"
 #include "trainer/parameters.h"
 
 namespace shardshift::trainer {
@@ -45,15 +45,16 @@ class Optimizer {
   Optimizer(const kernels::Kernels& kernels, Mesh& mesh, Parameters& parameters,
             const OptimizerConfig& config, std::optional<TiedGradient> tied);
 
-  // Sums over the data-parallel ranks the buckets whose gradients are complete,
-  // while those of other chunks and stages are not. Collective over the
-  // data-parallel ranks, which have the same order of work.
-  absl::Status ReduceComplete(const GradientBuffer& gradients);
+  // Sums over the data-parallel ranks, experts' over their replicas, the
+  // buckets whose gradients are complete, while those of other chunks and
+  // stages are not. Collective over the data-parallel ranks, which have the
+  // same order of work.
+  absl::Status ReduceComplete(const Gradients& gradients);
 
   // Sums the rest of the gradients over the data-parallel ranks, adds up the
   // two uses of a tied embedding, multiplies by `scale`, and gives the norm
   // over the whole model. Collective over the world.
-  absl::StatusOr<double> ReduceGradients(const GradientBuffer& gradients,
+  absl::StatusOr<double> ReduceGradients(const Gradients& gradients,
                                          float scale);
 
   // Clips, updates, and brings the weights of all data-parallel ranks up to
@@ -83,11 +84,16 @@ class Optimizer {
 
   void MakeSegments();
   int64_t ShardOffset(int64_t buffer_offset) const;
-  absl::Status ReduceRange(const GradientBuffer& gradients,
+  // The ranks that hold what lies in `range`.
+  Communicator& ReplicasOf(const reshard::Range& range);
+  // Whether this rank counts a parameter of `range` in the norm.
+  bool Counts(const reshard::Parameter& parameter,
+              const reshard::Range& range) const;
+  absl::Status ReduceRange(const Gradients& gradients,
                            const reshard::Range& range,
                            const reshard::Range& owned, float* out);
-  absl::Status ReduceBucket(const GradientBuffer& gradients, size_t index);
-  absl::Status AddTiedUses(const GradientBuffer& gradients);
+  absl::Status ReduceBucket(const Gradients& gradients, size_t index);
+  absl::Status AddTiedUses(const Gradients& gradients);
   absl::Status ExchangeTiedShards();
   absl::StatusOr<double> Norm();
 

@@ -99,7 +99,7 @@ absl::Status Stage::RunBatch(const Batch& batch,
   const PipelineShape shape = {.stages = mesh.layout().pipeline,
                                .chunks = std::ssize(chunks_),
                                .micro_batches = batch.num_micro_batches()};
-  context_.gradients.BeginBatch();
+  context_.all_gradients.BeginBatch();
   for (const PipelineStep& step : ScheduleOf(shape, mesh.at().pipeline)) {
     const std::pair<int64_t, int64_t> key = {step.chunk, step.micro_batch};
     if (step.kind == PipelineStep::Kind::kForward) {

@@ -56,6 +56,43 @@ TEST_P(CommunicatorConformance, RecvRefusesAnotherSize) {
   }));
 }
 
+TEST_P(CommunicatorConformance, AllToAllHandsOutPartsOfAnySize) {
+  // From s to r: nothing, a few bytes, or many.
+  const auto bytes_of = [](int from, int to) {
+    const int64_t kind = (from + 2 * to) % 3;
+    return kind == 0 ? 0 : kind * kind * kind * 5000 + from + to;
+  };
+  EXPECT_OK(Run([&](Communicator& comm) {
+    for (int turn = 0; turn < 3; ++turn) {
+      std::vector<std::vector<std::byte>> to;
+      std::vector<std::vector<std::byte>> from;
+      for (int r = 0; r < size(); ++r) {
+        to.push_back(BytesOf(comm.rank() + r + turn, bytes_of(comm.rank(), r)));
+        from.emplace_back(bytes_of(r, comm.rank()));
+      }
+      SS_RETURN_IF_ERROR(comm.AllToAllV(
+          std::vector<std::span<const std::byte>>(to.begin(), to.end()),
+          std::vector<std::span<std::byte>>(from.begin(), from.end())));
+      for (int r = 0; r < size(); ++r) {
+        EXPECT_EQ(from[r],
+                  BytesOf(r + comm.rank() + turn, bytes_of(r, comm.rank())));
+      }
+    }
+    return absl::OkStatus();
+  }));
+}
+
+TEST_P(CommunicatorConformance, AllToAllRefusesAnotherNumberOfParts) {
+  EXPECT_OK(Run([&](Communicator& comm) {
+    const std::vector<std::span<const std::byte>> send(size() + 1);
+    const std::vector<std::span<std::byte>> receive(size());
+    EXPECT_THAT(comm.AllToAllV(send, receive),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("parts to send")));
+    return absl::OkStatus();
+  }));
+}
+
 TEST_P(CommunicatorConformance, SplitOrdersByKeyWithinAColor) {
   EXPECT_OK(Run([&](Communicator& comm) {
     const int color = comm.rank() % 2;

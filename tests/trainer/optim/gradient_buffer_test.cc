@@ -39,8 +39,8 @@ GradientBuffer MakeBuffer(int64_t begin_group, int64_t end_group,
   return GradientBuffer(
       Cpu(),
       {{.range = {0, kSize}}, {.range = {kSize, 2 * kSize}, .by_block = true}},
-      2 * kSize, SampleTree(kGroups, kSamplesPerGroup, begin_group, end_group),
-      blocks);
+      {0, 2 * kSize},
+      SampleTree(kGroups, kSamplesPerGroup, begin_group, end_group), blocks);
 }
 
 // Of all blocks, or of some.

@@ -1,6 +1,6 @@
 // The trainer computes what transformers does: logits, loss, every gradient and
-// ten AdamW steps of six models, on every layout of TP {1,2,4} and PP {1,2},
-// within 1e-5 of the float64 values.
+// ten AdamW steps of nine models, on every layout of TP {1,2,4} and PP {1,2},
+// with experts also of EP and expert TP, within 1e-5 of the float64 values.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -79,20 +79,26 @@ RunConfig ConfigOf(const HfFixture& fixture) {
   return config;
 }
 
+// A mixture needs sequence parallelism beside tensor parallelism.
+ActivationOptions OptionsOf(const RunConfig& config,
+                            const reshard::Layout& layout) {
+  return {.sequence_parallel = config.model.has_experts() && layout.tensor > 1};
+}
+
 using Body = std::function<absl::Status(Mesh&, RankModel&)>;
 
 // Runs `body` on every rank with the fixture's weights.
 absl::Status OnRanks(const HfFixture& fixture, const RunConfig& config,
                      const reshard::Layout& layout,
                      const kernels::Kernels& kernels, const Body& body) {
-  SS_RETURN_IF_ERROR(CheckTrainable(config.model, layout));
+  SS_RETURN_IF_ERROR(CheckTrainable(config.model));
   SS_RETURN_IF_ERROR(Validate(config, layout, /*micro_batch_size=*/1));
   return RunRanks(
       static_cast<int>(layout.world_size()), {},
       [&](Communicator& world) -> absl::Status {
         SS_ASSIGN_OR_RETURN(const std::unique_ptr<Mesh> mesh,
                             Mesh::Create(world, config.model, layout));
-        RankModel model(kernels, *mesh, config, {});
+        RankModel model(kernels, *mesh, config, OptionsOf(config, layout));
         SS_ASSIGN_OR_RETURN(
             const std::unique_ptr<Checkpointing> checkpointing,
             Checkpointing::Create(*mesh, config.model, model.parameters(),
@@ -181,12 +187,16 @@ class Worst {
   std::string where_;
 };
 
-std::vector<reshard::Layout> Layouts() {
+std::vector<reshard::Layout> Layouts(const RunConfig& config) {
   std::vector<reshard::Layout> layouts;
   for (const int64_t tensor : {1, 2, 4}) {
     for (const int64_t pipeline : {1, 2}) {
       layouts.push_back({.tensor = tensor, .pipeline = pipeline});
     }
+  }
+  if (config.model.has_experts()) {
+    layouts.push_back({.tensor = 2, .expert = 2, .expert_tensor = 1});
+    layouts.push_back({.tensor = 4, .expert = 2, .expert_tensor = 2});
   }
   return layouts;
 }
@@ -218,7 +228,7 @@ TEST_P(HfParity, HoldsForLogitsLossAndEveryGradient) {
   Worst logits;
   Worst losses;
   Worst gradients;
-  for (const reshard::Layout& layout : Layouts()) {
+  for (const reshard::Layout& layout : Layouts(ConfigOf(fixture))) {
     SCOPED_TRACE(NameOf(layout));
     ASSERT_OK_AND_ASSIGN(const Computed computed,
                          Compute(fixture, ConfigOf(fixture), layout));
@@ -247,7 +257,7 @@ TEST_P(HfParity, HoldsForTenAdamWSteps) {
   ASSERT_EQ(num_steps, 10);
   Worst losses;
   Worst norms;
-  for (const reshard::Layout& layout : Layouts()) {
+  for (const reshard::Layout& layout : Layouts(ConfigOf(fixture))) {
     SCOPED_TRACE(NameOf(layout));
     std::mutex mutex;
     ASSERT_OK(OnRanks(
@@ -290,6 +300,9 @@ TEST(HfParityControl, SmallDifferencesOfTheModelShow) {
       {"llama3", [](Model& m) { m.rope_scaling_factor = 8.5; }},
       {"mistral", [](Model& m) { m.sliding_window = kPositions - 1; }},
       {"qwen2", [](Model& m) { m.rotary_base *= 1.01; }},
+      {"mixtral", [](Model& m) { m.moe_router_pre_softmax = true; }},
+      {"mixtral", [](Model& m) { m.moe_router_topk = 1; }},
+      {"qwen2_moe", [](Model& m) { m.moe_router_pre_softmax = false; }},
       {"qwen3", [](Model& m) { m.rotary_seq_len_interpolation_factor = 1.01; }},
   };
   for (const Difference& difference : differences) {
@@ -307,7 +320,8 @@ TEST(HfParityControl, SmallDifferencesOfTheModelShow) {
 
 INSTANTIATE_TEST_SUITE_P(Models, HfParity,
                          ::testing::Values("gpt2", "llama", "llama3", "mistral",
-                                           "qwen2", "qwen3"),
+                                           "mixtral", "qwen2", "qwen2_moe",
+                                           "qwen3", "qwen3_moe"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

@@ -31,7 +31,7 @@ absl::StatusOr<std::vector<int64_t>> ReducedByChunk(const RunConfig& config,
   mesh.data().ResetStats();
   SS_RETURN_IF_ERROR(stage.RunBatch(batch, losses, [&]() -> absl::Status {
     SS_RETURN_IF_ERROR(
-        model.optimizer().ReduceComplete(model.context().gradients));
+        model.optimizer().ReduceComplete(model.context().all_gradients));
     reduced.push_back(
         mesh.data().stats().of(CommKind::kTreeReduceScatter).calls);
     return absl::OkStatus();

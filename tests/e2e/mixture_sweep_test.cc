@@ -1,0 +1,94 @@
+// The bits of a run with experts are the same on every layout of the experts.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/testutil/status_matchers.h"
+#include "tests/trainer/tiny_model.h"
+
+namespace shardshift::trainer {
+namespace {
+
+#ifdef SHARDSHIFT_SANITIZED
+constexpr int64_t kIterations = 2;
+#else
+constexpr int64_t kIterations = 20;
+#endif
+
+using Log = std::vector<std::string>;
+
+struct Mixture {
+  std::string name;
+  RunConfig config;
+};
+std::vector<Mixture> Mixtures() {
+  return {{"Mixtral", TinyMixtral()}, {"QwenMoe", TinyQwenMoe()}};
+}
+
+// All layouts, or some in turn.
+std::vector<reshard::Layout> SweptLayouts([[maybe_unused]] size_t turn) {
+  std::vector<reshard::Layout> layouts = TinyExpertLayouts();
+#ifndef SHARDSHIFT_SWEEP
+  constexpr size_t kTurns = 6;
+  std::vector<reshard::Layout> swept;
+  for (size_t i = turn % kTurns; i < layouts.size(); i += kTurns) {
+    swept.push_back(layouts[i]);
+  }
+  layouts = std::move(swept);
+#endif
+  return layouts;
+}
+
+class MixtureSweep
+    : public ::testing::TestWithParam<std::tuple<size_t, int64_t>> {};
+
+TEST_P(MixtureSweep, HasTheSameLossesAndNormsOnAllLayouts) {
+  const auto& [index, micro_batch_size] = GetParam();
+  const Mixture mixture = Mixtures()[index];
+  ASSERT_OK_AND_ASSIGN(const Log expected,
+                       TrainAndLog(MockRun(mixture.config, {}, kIterations)));
+  ASSERT_EQ(expected.size(), kIterations);
+  for (const reshard::Layout& layout :
+       SweptLayouts(index + static_cast<size_t>(micro_batch_size))) {
+    TrainOptions run = MockRun(mixture.config, layout, kIterations);
+    run.micro_batch_size = micro_batch_size;
+    run.activations.sequence_parallel = layout.tensor > 1;
+    ASSERT_OK_AND_ASSIGN(const Log log, TrainAndLog(run));
+    EXPECT_EQ(log, expected)
+        << mixture.name << " " << reshard::ToString(layout);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Mixtures, MixtureSweep,
+    ::testing::Combine(::testing::Range<size_t>(0, Mixtures().size()),
+                       ::testing::Values(1, 2)),
+    [](const auto& test) {
+      return Mixtures()[std::get<0>(test.param)].name + "MicroBatch" +
+             std::to_string(std::get<1>(test.param));
+    });
+
+TEST(MixtureRecompute, HasTheBitsOfARunThatKeepsEverything) {
+  for (const Mixture& mixture : Mixtures()) {
+    constexpr int64_t kFew = 2;
+    ASSERT_OK_AND_ASSIGN(const Log expected,
+                         TrainAndLog(MockRun(mixture.config, {}, kFew)));
+    for (const RecomputeGranularity granularity :
+         {RecomputeGranularity::kSelective, RecomputeGranularity::kFull}) {
+      TrainOptions run =
+          MockRun(mixture.config,
+                  {.tensor = 2, .pipeline = 2, .data = 2, .expert = 2}, kFew);
+      run.micro_batch_size = 2;
+      run.activations.sequence_parallel = true;
+      run.activations.recompute = {.granularity = granularity};
+      ASSERT_OK_AND_ASSIGN(const Log log, TrainAndLog(run));
+      EXPECT_EQ(log, expected) << mixture.name << " " << Name(granularity);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shardshift::trainer

@@ -1,0 +1,36 @@
+// The activation between the two products of a feed-forward block: GeLU, in
+// either form, or gated SwiGLU.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SHARDSHIFT_TRAINER_LAYERS_ACTIVATION_H_
+#define SHARDSHIFT_TRAINER_LAYERS_ACTIVATION_H_
+
+#include <cstdint>
+
+#include "kernels/kernels.h"
+#include "reshard/layout/model_config.h"
+
+namespace shardshift::trainer {
+
+class Activation {
+ public:
+  Activation(const kernels::Kernels& kernels, const reshard::ModelConfig& model)
+      : kernels_(kernels), model_(model) {}
+
+  // Inputs for each output: 2 with a gate.
+  int64_t parts() const { return model_.swiglu ? 2 : 1; }
+
+  // x: [rows, parts() * width]; y: [rows, width].
+  void Forward(const float* x, int64_t rows, int64_t width, float* y) const;
+
+  // dy: [rows, width]; dx as x.
+  void Backward(const float* dy, const float* x, int64_t rows, int64_t width,
+                float* dx) const;
+
+ private:
+  const kernels::Kernels& kernels_;
+  const reshard::ModelConfig& model_;
+};
+
+}  // namespace shardshift::trainer
+
+#endif  // SHARDSHIFT_TRAINER_LAYERS_ACTIVATION_H_
