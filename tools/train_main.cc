@@ -42,6 +42,7 @@ struct TrainFlags {
   std::optional<int64_t> keep_last;
   std::optional<int64_t> keep_every;
   int64_t log_interval = 100;
+  int64_t replica_check_interval = 0;
   std::optional<std::string> log_jsonl;
   bool schedule_report = false;
 };
@@ -111,6 +112,13 @@ void AddTrainFlags(CLI::App& app, TrainFlags& flags) {
       ->type_name("NAME")
       ->group("Data");
   AddCheckpointFlags(app, flags);
+  app.add_option("--check-weight-hash-across-dp-replicas-interval",
+                 flags.replica_check_interval,
+                 "iterations between comparisons of weights that ranks should "
+                 "have in common (none)")
+      ->check(IntIn(1, int64_t{1} << 31))
+      ->type_name("N")
+      ->group("Log");
   app.add_option("--log-interval", flags.log_interval,
                  "iterations between lines of the log (100)")
       ->check(IntIn(1, int64_t{1} << 31))
@@ -259,18 +267,20 @@ absl::StatusOr<trainer::TrainOptions> PrepareRun(
   if (!flags.run.train_iters.has_value()) {
     return absl::InvalidArgumentError("--train-iters is missing");
   }
-  trainer::TrainOptions options{.config = run.config,
-                                .layout = run.layout,
-                                .micro_batch_size = run.micro_batch_size,
-                                .activations = run.activations,
-                                .train_iters = *flags.run.train_iters,
-                                .isa = kernels::DetectIsa(),
-                                .save_run_dir = flags.save,
-                                .save_interval = flags.save_interval,
-                                .async_save = flags.async_save,
-                                .log_interval = flags.log_interval,
-                                .log_jsonl = flags.log_jsonl,
-                                .print = ranks.print};
+  trainer::TrainOptions options{
+      .config = run.config,
+      .layout = run.layout,
+      .micro_batch_size = run.micro_batch_size,
+      .activations = run.activations,
+      .train_iters = *flags.run.train_iters,
+      .isa = kernels::DetectIsa(),
+      .save_run_dir = flags.save,
+      .save_interval = flags.save_interval,
+      .async_save = flags.async_save,
+      .log_interval = flags.log_interval,
+      .replica_check_interval = flags.replica_check_interval,
+      .log_jsonl = flags.log_jsonl,
+      .print = ranks.print};
   if (flags.schedule_report) {
     options.report_schedule = [](const std::string& text) {
       std::cout << text << std::endl;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/train.h"
 
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -25,6 +26,7 @@
 #include "trainer/mesh.h"
 #include "trainer/pipeline/schedule_report.h"
 #include "trainer/rank_model.h"
+#include "trainer/replica_check.h"
 #include "trainer/run_log.h"
 
 namespace shardshift::trainer {
@@ -62,6 +64,7 @@ class Trainer {
       SS_RETURN_IF_ERROR(options_.finetune
                              ? checkpointing_->LoadWeights(*options_.checkpoint)
                              : checkpointing_->Load(*options_.checkpoint));
+      SS_RETURN_IF_ERROR(CheckReplicas(mesh_, model_.parameters()));
     } else {
       model_.parameters().Initialize(reshard::LogicalTensors(config_.model),
                                      config_.seed, config_.init_method_std,
@@ -71,6 +74,9 @@ class Trainer {
     ReportSchedule();
     while (progress_.step < options_.train_iters) {
       SS_RETURN_IF_ERROR(Iterate());
+      if (IsReplicaCheckDue()) {
+        SS_RETURN_IF_ERROR(CheckReplicas(mesh_, model_.parameters()));
+      }
       SS_RETURN_IF_ERROR(LookAfterSave());
       if (IsSaveDue()) SS_RETURN_IF_ERROR(Save());
     }
@@ -162,6 +168,7 @@ class Trainer {
         LearningRate(config_.schedule, progress_.consumed_samples);
     SS_ASSIGN_OR_RETURN(const StepResult result,
                         model_.Step(*batch, lr, progress_.step + 1));
+    SS_RETURN_IF_ERROR(CheckFinite(result));
     ++progress_.step;
     progress_.consumed_samples += config_.global_batch_size;
     SS_ASSIGN_OR_RETURN(nlohmann::ordered_json memory, MemoryOfIteration());
@@ -177,6 +184,23 @@ class Trainer {
                      .elapsed_ms = 1e3 * seconds,
                      .tokens_per_s = tokens / seconds,
                      .memory = std::move(memory)});
+  }
+
+  // The weights are spoilt, so nothing more is saved.
+  absl::Status CheckFinite(const StepResult& result) const {
+    if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) {
+      return absl::OkStatus();
+    }
+    return absl::DataLossError(absl::StrFormat(
+        "iteration %d: the loss is %g and the gradient norm %g; what was saved "
+        "before is as it was: go on from there with a lower --lr or "
+        "--clip-grad, or look into the data",
+        progress_.step + 1, result.loss, result.grad_norm));
+  }
+
+  bool IsReplicaCheckDue() const {
+    return options_.replica_check_interval > 0 &&
+           progress_.step % options_.replica_check_interval == 0;
   }
 
   bool IsSaveDue() const {

@@ -52,6 +52,8 @@ struct TrainOptions {
   std::optional<ckpt::Retention> retention = std::nullopt;
 
   int64_t log_interval = 1;
+  // After every so many iterations the ranks compare weights; 0: never.
+  int64_t replica_check_interval = 0;
   std::optional<std::string> log_jsonl = std::nullopt;
   // Gets whole lines for a person, on rank 0.
   std::function<void(const std::string&)> print = {};

@@ -1,5 +1,5 @@
-"""Faults that bit users of other programs, by the number of their kind: those of
-schedule, random numbers and data position of a run that goes on.
+"""Faults that bit users of other programs, by the number of their kind: those
+of schedule, random numbers and data position of a run that goes on.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -61,7 +61,8 @@ class ResumeKindsTest(unittest.TestCase):
                 "--lr-decay-style", style, "--lr-decay-iters", 6,
                 "--lr-warmup-iters", 2, "--min-lr", 1e-4)
             rates = [line[-1] for line in lines]
-            self.assertGreater(len(set(rates)), 2 if style == "constant" else 5)
+            self.assertGreater(len(set(rates)),
+                               2 if style == "constant" else 5)
 
     def test_b72_the_stored_schedule_wins(self):
         start = [*GPT, *RUN, "--mock-data", "--lr-decay-style", "cosine",
@@ -104,6 +105,24 @@ class ResumeKindsTest(unittest.TestCase):
             "--dp", 2, then=["--micro-batch-size", 2, "--dp", 1])
         self.assertEqual([line[1] for line in lines],
                          [8 * (i + 1) for i in range(END)])
+
+    def test_b138_a_run_whose_loss_is_no_number_ends_and_saves_nothing(self):
+        save = self.path("run")
+        start = [*GPT, *RUN, "--mock-data", "--save", save]
+        self.train("good.jsonl", *start, "--train-iters", 2)
+        for dp in (1, 2):
+            done = run("train", "--mock-data", "--load", save, "--save", save,
+                       "--save-interval", 1, "--train-iters", 9, "--lr", 1e30,
+                       "--lr-decay-style", "constant", "--dp", dp,
+                       "--override-opt-param-scheduler")
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertRegex(done.stderr,
+                             r"error: .*iteration \d+: the loss is")
+            succeed("ckpt", "verify", save, "--deep", "--all")
+            header, *rows = succeed("ckpt", "stats", save).stdout.splitlines()
+            self.assertEqual(header.split()[-2:], ["NaN", "Inf"])
+            self.assertEqual({tuple(row.split()[-2:]) for row in rows},
+                             {("0", "0")})
 
     def write_data(self, name, letter, documents=20):
         text = self.path(name + ".jsonl")
