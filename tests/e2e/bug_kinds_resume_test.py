@@ -6,24 +6,15 @@ SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import sys
-import tempfile
 import unittest
 
-from programs import GPT, run, succeed
+from programs import GPT, FolderTest, run, succeed
 
 STOP, END = 4, 8
 RUN = "--global-batch-size 8 --micro-batch-size 1 --lr 1e-2".split()
 
 
-class ResumeKindsTest(unittest.TestCase):
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
+class ResumeKindsTest(FolderTest):
 
     def log(self, name):
         """Of each iteration what must not depend on the stop."""

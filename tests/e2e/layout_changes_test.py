@@ -3,13 +3,11 @@ has the bits of one that never changes.
 
 SPDX-License-Identifier: Apache-2.0
 """
-import os
 import sys
-import tempfile
 import unittest
 
 from mpi_programs import mpi_run
-from programs import GPT, LLAMA, RUN, read_log, succeed
+from programs import GPT, LLAMA, RUN, FolderTest, read_log, succeed
 
 STEPS_EACH = 10
 MIXTURE = LLAMA + ("--num-experts 4 --moe-ffn-hidden-size 32 "
@@ -46,15 +44,7 @@ MIXTURE_LAYOUTS = [
 ]
 
 
-class LayoutChangesTest(unittest.TestCase):
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
+class LayoutChangesTest(FolderTest):
 
     def goes_through(self, model, layouts):
         steps = STEPS_EACH * len(layouts)

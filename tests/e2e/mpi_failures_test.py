@@ -7,12 +7,11 @@ import resource
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
 from mpi_programs import MPIRUN, finish, mpi_command, mpi_run, start
-from programs import GPT, RUN, command
+from programs import GPT, RUN, FolderTest, command
 
 # The command of one process, where rank 1 does another than the rest.
 RANK_1 = 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then {}; fi; exec "$@"'
@@ -24,15 +23,7 @@ def mpi_run_unlike(processes, rank_1_does, *args):
                          *command("train", *args)]))
 
 
-class MpiFailuresTest(unittest.TestCase):
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
+class MpiFailuresTest(FolderTest):
 
     def fails(self, done, code, *says):
         self.assertEqual(done.returncode, code, done.stderr)

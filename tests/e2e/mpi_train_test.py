@@ -4,21 +4,12 @@ SPDX-License-Identifier: Apache-2.0
 """
 import os
 import sys
-import tempfile
 import unittest
 
 from mpi_programs import finish, mpi_command, mpi_run, start
-from programs import GPT, LLAMA, RUN, read_log, run, succeed
+from programs import GPT, LLAMA, RUN, FolderTest, read_log, run, succeed
 
-class MpiTrainTest(unittest.TestCase):
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
+class MpiTrainTest(FolderTest):
 
     def threads_log(self, model, iterations):
         log = self.path("threads")

@@ -8,6 +8,8 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+import unittest
 
 import h5py
 
@@ -22,6 +24,18 @@ LLAMA = GPT + ("--num-query-groups 2 --normalization RMSNorm --swiglu "
 RUN = ("--global-batch-size 16 --micro-batch-size 1 --lr 1e-2 "
        "--lr-decay-iters 1000 --mock-data").split()
 STEP_NAME = re.compile(r"step-\d{8}")
+
+
+class FolderTest(unittest.TestCase):
+    """Each test has a folder of its own, which goes with it."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
 
 
 def command(program, *args):
