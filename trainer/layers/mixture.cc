@@ -126,27 +126,24 @@ absl::Status Mixture::Backward(const float* x, const float* dy,
   const TokenDispatch& dispatch = *cache.dispatch;
   const int64_t width = context_.model.hidden_size;
   Buffer d_weights(dispatch.num_home_rows());
-  {
-    Buffer d_outputs(dispatch.num_home_rows() * width);
-    const std::vector<const float*> outputs =
-        SlotRows(dispatch, width, cache.outputs.data());
-    const std::vector<float*> d_slots =
-        SlotRows(dispatch, width, d_outputs.data());
-    kernels::CombineBackward({.dy = dy,
-                              .outputs = outputs.data(),
-                              .weights = cache.weights.data(),
-                              .rows = Rows(batch),
-                              .topk = context_.model.moe_router_topk,
-                              .width = width,
-                              .doutputs = d_slots.data(),
-                              .dweights = d_weights.data()});
-    BackwardRouter(x, d_weights.data(), cache, batch, dx);
-    if (shared_.has_value()) {
-      SS_RETURN_IF_ERROR(BackwardShared(x, dy, cache, batch, dx));
-    }
-    SS_RETURN_IF_ERROR(BackwardExperts(d_outputs.data(), cache, batch, dx));
+  Buffer d_outputs(dispatch.num_home_rows() * width);
+  const std::vector<const float*> outputs =
+      SlotRows(dispatch, width, cache.outputs.data());
+  const std::vector<float*> d_slots =
+      SlotRows(dispatch, width, d_outputs.data());
+  kernels::CombineBackward({.dy = dy,
+                            .outputs = outputs.data(),
+                            .weights = cache.weights.data(),
+                            .rows = Rows(batch),
+                            .topk = context_.model.moe_router_topk,
+                            .width = width,
+                            .doutputs = d_slots.data(),
+                            .dweights = d_weights.data()});
+  BackwardRouter(x, d_weights.data(), cache, batch, dx);
+  if (shared_.has_value()) {
+    SS_RETURN_IF_ERROR(BackwardShared(x, dy, cache, batch, dx));
   }
-  return absl::OkStatus();
+  return BackwardExperts(d_outputs.data(), cache, batch, dx);
 }
 
 absl::Status Mixture::BackwardExperts(const float* d_outputs,
@@ -174,6 +171,7 @@ absl::Status Mixture::BackwardExperts(const float* d_outputs,
 std::vector<double> Mixture::LoadGradient(const TokenDispatch& dispatch,
                                           int64_t sample) const {
   const reshard::ModelConfig& model = context_.model;
+  if (context_.moe_loss.aux_coeff == 0) return {};
   const double factor =
       context_.moe_loss.aux_coeff * static_cast<double>(model.num_experts) /
       static_cast<double>(model.moe_router_topk * context_.seq_length);
@@ -195,17 +193,16 @@ void Mixture::BackwardRouter(const float* x, const float* dweights,
     const std::vector<double> load = LoadGradient(*cache.dispatch, sample);
     const int64_t logits = sample * rows * model.num_experts;
     const int64_t slots = sample * rows * model.moe_router_topk;
-    kernels::RouteBackward(
-        {.logits = cache.logits.data() + logits,
-         .rows = rows,
-         .experts = model.num_experts,
-         .topk = model.moe_router_topk,
-         .over_all = model.moe_router_pre_softmax,
-         .chosen = cache.chosen.data() + slots,
-         .dweights = dweights + slots,
-         .z_loss = context_.moe_loss.z_coeff,
-         .load = context_.moe_loss.aux_coeff == 0 ? nullptr : load.data(),
-         .dlogits = d_logits.data() + logits});
+    kernels::RouteBackward({.logits = cache.logits.data() + logits,
+                            .rows = rows,
+                            .experts = model.num_experts,
+                            .topk = model.moe_router_topk,
+                            .over_all = model.moe_router_pre_softmax,
+                            .chosen = cache.chosen.data() + slots,
+                            .dweights = dweights + slots,
+                            .z_loss = context_.moe_loss.z_coeff,
+                            .load = load.empty() ? nullptr : load.data(),
+                            .dlogits = d_logits.data() + logits});
   }
   router_.Backward(x, d_logits.data(), batch, dx);
 }

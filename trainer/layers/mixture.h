@@ -58,7 +58,8 @@ class Mixture {
   // d_outputs as Cache::outputs. Adds to dx.
   absl::Status BackwardExperts(const float* d_outputs, const Cache& cache,
                                const MicroBatch& batch, float* dx);
-  // How the losses grow with each expert's shares of a sample's tokens.
+  // How the auxiliary loss grows with each expert's shares of a sample's
+  // tokens; empty without that loss.
   std::vector<double> LoadGradient(const TokenDispatch& dispatch,
                                    int64_t sample) const;
   // dweights: [r, k].

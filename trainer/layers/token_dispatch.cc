@@ -91,18 +91,21 @@ void TokenDispatch::OrderAtExperts() {
   starts_.push_back(row);
 }
 
+int64_t TokenDispatch::RunOf(int64_t local_expert, int64_t source,
+                             int64_t sample) const {
+  return ((local_expert * num_sources_ + source) * num_samples_ + sample) *
+         context_->mesh.layout().tensor;
+}
+
 reshard::Range TokenDispatch::RowsOf(int64_t local_expert) const {
-  const int64_t size =
-      num_sources_ * num_samples_ * context_->mesh.layout().tensor;
-  return {starts_[local_expert * size], starts_[(local_expert + 1) * size]};
+  return {starts_[RunOf(local_expert, 0, 0)],
+          starts_[RunOf(local_expert + 1, 0, 0)]};
 }
 
 reshard::Range TokenDispatch::RowsOf(int64_t local_expert, int64_t source,
                                      int64_t sample) const {
-  const int64_t run =
-      (local_expert * num_sources_ + source) * num_samples_ + sample;
-  const int64_t tensor = context_->mesh.layout().tensor;
-  return {starts_[run * tensor], starts_[(run + 1) * tensor]};
+  const int64_t run = RunOf(local_expert, source, sample);
+  return {starts_[run], starts_[run + context_->mesh.layout().tensor]};
 }
 
 int64_t TokenDispatch::TokensOf(int64_t sample, int64_t expert) const {
@@ -122,10 +125,9 @@ void TokenDispatch::AddBlocksOf(int64_t rank,
   for (int64_t expert = experts_.begin; expert < experts_.end; ++expert) {
     const int64_t local = expert - experts_.begin;
     for (int64_t sample = 0; sample < num_samples_; ++sample) {
-      const int64_t run =
-          (local * num_sources_ + source) * num_samples_ + sample;
+      const int64_t run = RunOf(local, source, sample);
       blocks.push_back({.rank = rank,
-                        .begin = starts_[run * tensor + rank % tensor],
+                        .begin = starts_[run + rank % tensor],
                         .count = CountOf(rank, expert, sample)});
     }
   }

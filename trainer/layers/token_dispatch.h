@@ -76,6 +76,8 @@ class TokenDispatch {
     return counts_[(rank * num_all_experts_ + expert) * num_samples_ + sample];
   }
   reshard::ExpertRange ExpertsOf(int64_t rank) const;
+  // Of what a source's sample has at a local expert: its place in starts_.
+  int64_t RunOf(int64_t local_expert, int64_t source, int64_t sample) const;
   void OrderHome(std::span<const int32_t> chosen);
   void OrderAtExperts();
   // All rows of one home, in the order in which it sends them.
