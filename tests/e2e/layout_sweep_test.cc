@@ -29,17 +29,13 @@ class LayoutSweep
     : public ::testing::TestWithParam<std::tuple<size_t, int64_t>> {};
 
 // All layouts, or each for some of the families and micro-batch sizes.
-std::vector<reshard::Layout> SweptLayouts([[maybe_unused]] size_t turn) {
-  std::vector<reshard::Layout> layouts = TinyLayouts();
-#ifndef SHARDSHIFT_SWEEP
+std::vector<reshard::Layout> SweptLayouts(size_t turn) {
+#ifdef SHARDSHIFT_SWEEP
+  constexpr size_t kTurns = 1;
+#else
   constexpr size_t kTurns = 3;
-  std::vector<reshard::Layout> swept;
-  for (size_t i = turn % kTurns; i < layouts.size(); i += kTurns) {
-    swept.push_back(layouts[i]);
-  }
-  layouts = std::move(swept);
 #endif
-  return layouts;
+  return EveryNth(TinyLayouts(), turn, kTurns);
 }
 
 TEST_P(LayoutSweep, HasTheSameLossesAndNormsOnAllLayouts) {

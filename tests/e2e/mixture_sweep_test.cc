@@ -20,26 +20,18 @@ constexpr int64_t kIterations = 20;
 
 using Log = std::vector<std::string>;
 
-struct Mixture {
-  std::string name;
-  RunConfig config;
-};
-std::vector<Mixture> Mixtures() {
+std::vector<TinyFamily> Mixtures() {
   return {{"Mixtral", TinyMixtral()}, {"QwenMoe", TinyQwenMoe()}};
 }
 
 // All layouts, or some in turn.
-std::vector<reshard::Layout> SweptLayouts([[maybe_unused]] size_t turn) {
-  std::vector<reshard::Layout> layouts = TinyExpertLayouts();
-#ifndef SHARDSHIFT_SWEEP
+std::vector<reshard::Layout> SweptLayouts(size_t turn) {
+#ifdef SHARDSHIFT_SWEEP
+  constexpr size_t kTurns = 1;
+#else
   constexpr size_t kTurns = 6;
-  std::vector<reshard::Layout> swept;
-  for (size_t i = turn % kTurns; i < layouts.size(); i += kTurns) {
-    swept.push_back(layouts[i]);
-  }
-  layouts = std::move(swept);
 #endif
-  return layouts;
+  return EveryNth(TinyExpertLayouts(), turn, kTurns);
 }
 
 class MixtureSweep
@@ -47,7 +39,7 @@ class MixtureSweep
 
 TEST_P(MixtureSweep, HasTheSameLossesAndNormsOnAllLayouts) {
   const auto& [index, micro_batch_size] = GetParam();
-  const Mixture mixture = Mixtures()[index];
+  const TinyFamily mixture = Mixtures()[index];
   ASSERT_OK_AND_ASSIGN(const Log expected,
                        TrainAndLog(MockRun(mixture.config, {}, kIterations)));
   ASSERT_EQ(expected.size(), kIterations);
@@ -72,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(MixtureRecompute, HasTheBitsOfARunThatKeepsEverything) {
-  for (const Mixture& mixture : Mixtures()) {
+  for (const TinyFamily& mixture : Mixtures()) {
     constexpr int64_t kFew = 2;
     ASSERT_OK_AND_ASSIGN(const Log expected,
                          TrainAndLog(MockRun(mixture.config, {}, kFew)));

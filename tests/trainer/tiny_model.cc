@@ -212,6 +212,15 @@ std::vector<reshard::Layout> TinyExpertLayouts() {
   return layouts;
 }
 
+std::vector<reshard::Layout> EveryNth(
+    const std::vector<reshard::Layout>& layouts, size_t turn, size_t turns) {
+  std::vector<reshard::Layout> chosen;
+  for (size_t i = turn % turns; i < layouts.size(); i += turns) {
+    chosen.push_back(layouts[i]);
+  }
+  return chosen;
+}
+
 std::string NameOf(const reshard::Layout& layout) {
   std::string name =
       absl::StrCat("TP", layout.tensor, "PP", layout.pipeline, "DP",

@@ -55,6 +55,10 @@ std::vector<reshard::Layout> TinyLayouts();
 // distributed optimizer.
 std::vector<reshard::Layout> TinyExpertLayouts();
 
+// Of all layouts every turns-th, from number turn % turns on.
+std::vector<reshard::Layout> EveryNth(
+    const std::vector<reshard::Layout>& layouts, size_t turn, size_t turns);
+
 // "TP2PP1DP2Dist"; of unequal or interleaved stages their number follows.
 std::string NameOf(const reshard::Layout& layout);
 
