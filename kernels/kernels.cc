@@ -18,6 +18,7 @@ Kernels ScalarTable() {
   ref::InstallEmbedding(table);
   ref::InstallCrossEntropy(table);
   ref::InstallAdamW(table);
+  ref::InstallRounding(table);
   return table;
 }
 
@@ -31,6 +32,7 @@ Kernels Avx2Table() {
   avx2::InstallSoftmax(table);
   avx2::InstallCrossEntropy(table);
   avx2::InstallAdamW(table);
+  avx2::InstallRounding(table);
   return table;
 }
 
@@ -44,6 +46,7 @@ Kernels Avx512Table() {
   avx512::InstallSoftmax(table);
   avx512::InstallCrossEntropy(table);
   avx512::InstallAdamW(table);
+  avx512::InstallRounding(table);
   return table;
 }
 

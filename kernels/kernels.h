@@ -14,6 +14,7 @@
 #include "kernels/isa.h"
 #include "kernels/norm.h"
 #include "kernels/rope.h"
+#include "kernels/rounding.h"
 #include "kernels/softmax.h"
 
 namespace shardshift::kernels {
@@ -54,6 +55,9 @@ struct Kernels {
   void (*cross_entropy_backward)(const CrossEntropyBackwardArgs&);
 
   void (*adamw)(const AdamWArgs&);
+
+  void (*round_to_bf16)(const RoundArgs&);
+  void (*round_to_fp16)(const RoundArgs&);
 };
 
 // The kernels for `isa`. kScalar is ref/: the definition of every result.

@@ -13,6 +13,7 @@
 #include "trainer/data/data_identity.h"
 #include "trainer/data/token_source.h"
 #include "trainer/run_config.h"
+#include "trainer/run_state.h"
 
 namespace shardshift {
 namespace {

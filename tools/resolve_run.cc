@@ -11,6 +11,7 @@
 #include "reshard/layout/numerics.h"
 #include "tools/overlay.h"
 #include "tools/resolve_activations.h"
+#include "tools/resolve_precision.h"
 
 namespace shardshift {
 namespace {
@@ -292,6 +293,8 @@ absl::StatusOr<ResolvedRun> ResolveNewRun(
   config.global_batch_size = run.micro_batch_size * run.layout.data;
   Overlay overlay(nullptr, "", /*override_schedule=*/false);
   SetActivations(flags.activations, run.activations, overlay);
+  SetPrecision(flags.precision, run.activations.precision, config.loss_scaling,
+               overlay);
   SS_RETURN_IF_ERROR(SetTraining(flags, config, overlay));
   SS_RETURN_IF_ERROR(overlay.status());
   if (config.schedule.decay_samples == 0) {
@@ -356,6 +359,8 @@ absl::StatusOr<ResolvedRun> ResolveResumedRun(const RunFlags& flags,
         CheckSameModel(known, {config.model, "the checkpoint's run"}));
   }
   SetActivations(flags.activations, run.activations, overlay);
+  SetPrecision(flags.precision, run.activations.precision, config.loss_scaling,
+               overlay);
   SetModel(flags.model, config.model, overlay);
   SS_RETURN_IF_ERROR(SetTraining(flags, config, overlay));
   if (flags.model.make_vocab_size_divisible_by.has_value()) {

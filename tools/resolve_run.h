@@ -14,6 +14,7 @@
 #include "tools/run_flags.h"
 #include "trainer/activation_options.h"
 #include "trainer/run_config.h"
+#include "trainer/run_state.h"
 
 namespace shardshift {
 

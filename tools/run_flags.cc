@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run_flags.h"
 
-#include <limits>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -10,53 +9,11 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "reshard/layout/stages.h"
-#include "tools/cli.h"
+#include "tools/flag_group.h"
+#include "tools/training_flags.h"
 
 namespace shardshift {
 namespace {
-
-constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
-constexpr double kMaxNumber = 1e30;
-
-// Declares flags of one group of the help.
-class FlagGroup {
- public:
-  FlagGroup(CLI::App& app, const char* name) : app_(app), name_(name) {}
-
-  void Int(const char* names, std::optional<int64_t>& value, int64_t min,
-           const char* help) {
-    app_.add_option(names, value, help)
-        ->check(IntIn(min, kMaxInt))
-        ->type_name("N")
-        ->group(name_);
-  }
-  void Number(const char* names, std::optional<double>& value, double min,
-              double max, const char* help) {
-    app_.add_option(names, value, help)
-        ->check(NumberIn(min, max))
-        ->type_name("X")
-        ->group(name_);
-  }
-  void Choice(const char* names, std::optional<std::string>& value,
-              const std::vector<std::string>& choices, const char* help) {
-    app_.add_option(names, value, help)
-        ->check(CLI::IsMember(choices))
-        ->type_name("NAME")
-        ->group(name_);
-  }
-  void Switch(const char* names, std::optional<bool>& value, const char* help) {
-    // Not add_flag: it would take `value` for a counter and set it to 0.
-    const auto set = [&value](int64_t count) { value = count > 0; };
-    app_.add_flag_function(names, set, help)
-        ->check(CLI::IsMember({"true", "false"}).description(""))
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-        ->group(name_);
-  }
-
- private:
-  CLI::App& app_;
-  const char* name_;
-};
 
 void AddMixtureFlags(CLI::App& app, ModelFlags& flags) {
   FlagGroup group(app, "Model");
@@ -76,18 +33,6 @@ void AddMixtureFlags(CLI::App& app, ModelFlags& flags) {
                flags.moe_router_pre_softmax,
                "weigh experts by a softmax over all of them, not over those "
                "chosen");
-}
-
-void AddMixtureLossFlags(CLI::App& app, RunFlags& flags) {
-  FlagGroup group(app, "Run");
-  group.Choice("--moe-router-load-balancing-type",
-               flags.moe_router_load_balancing_type, {"seq_aux_loss"},
-               "seq_aux_loss: tokens are counted by sequence; counted by "
-               "micro-batch, as in the other types, the layout would show");
-  group.Number("--moe-aux-loss-coeff", flags.moe_aux_loss_coeff, 0, kMaxNumber,
-               "factor of the loss that balances the experts' load (0)");
-  group.Number("--moe-z-loss-coeff", flags.moe_z_loss_coeff, 0, kMaxNumber,
-               "factor of the loss that keeps the router's logits small (0)");
 }
 
 // "(4095,0)" or "4095,0": how many positions before and after its own one
@@ -212,25 +157,6 @@ void AddOptimizerFlags(CLI::App& app, RunFlags& flags) {
       ->group("Optimizer and schedule");
 }
 
-void AddActivationFlags(CLI::App& app, ActivationFlags& flags) {
-  FlagGroup group(app, "Layout");
-  group.Switch("--sequence-parallel,!--no-sequence-parallel",
-               flags.sequence_parallel,
-               "tensor-parallel ranks share out the positions, too, between "
-               "attention and feed-forward blocks; nothing on one such rank");
-  FlagGroup run(app, "Run");
-  run.Choice("--recompute-granularity", flags.recompute_granularity,
-             {"none", "selective", "full"},
-             "what is computed again for the backward pass, to save memory: "
-             "none (default), selective (attention probabilities), full "
-             "(layers)");
-  run.Choice("--recompute-method", flags.recompute_method, {"uniform", "block"},
-             "full recomputation of all layers of a stage in groups (uniform), "
-             "or of its first ones (block)");
-  run.Int("--recompute-num-layers", flags.recompute_num_layers, 1,
-          "layers of such a group, or how many first ones");
-}
-
 void AddExpertFlags(CLI::App& app, LayoutFlags& flags) {
   FlagGroup group(app, "Layout");
   group.Int("--expert-model-parallel-size,--ep", flags.expert, 1,
@@ -332,11 +258,10 @@ void AddCodecFlag(CLI::App& app, ckpt::Codec& codec) {
 
 void AddRunFlags(CLI::App& app, RunFlags& flags, FlagScope scope) {
   AddLayoutFlags(app, flags.layout);
-  if (scope == FlagScope::kTrain) AddActivationFlags(app, flags.activations);
+  if (scope == FlagScope::kTrain) AddTrainingFlags(app, flags);
   AddModelFlags(app, flags.model);
   AddAttentionFlags(app, flags.model);
   AddMixtureFlags(app, flags.model);
-  if (scope == FlagScope::kTrain) AddMixtureLossFlags(app, flags);
   FlagGroup group(app, "Run");
   group.Int("--seq-length", flags.seq_length, 1, "tokens of a sample");
   group.Int("--micro-batch-size", flags.micro_batch_size, 1,

@@ -82,9 +82,20 @@ struct ActivationFlags {
   std::optional<int64_t> recompute_num_layers;
 };
 
+// In which precision, and how fp16 is kept in range; `train` alone, too.
+struct PrecisionFlags {
+  std::optional<std::string> precision;  // "fp32", "bf16", "fp16"
+  std::optional<double> loss_scale;
+  std::optional<double> initial_loss_scale;
+  std::optional<double> min_loss_scale;
+  std::optional<int64_t> loss_scale_window;
+  std::optional<int64_t> hysteresis;
+};
+
 struct RunFlags {
   LayoutFlags layout;
   ActivationFlags activations;
+  PrecisionFlags precision;
   ModelFlags model;
   std::optional<int64_t> seq_length;
   std::optional<int64_t> micro_batch_size;

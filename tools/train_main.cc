@@ -225,6 +225,11 @@ void PrintRun(const trainer::TrainOptions& options, const Ranks& ranks) {
       config.global_batch_size /
           (options.micro_batch_size * options.layout.data),
       options.layout.data));
+  if (options.activations.precision != trainer::Precision::kFp32) {
+    ranks.print(absl::StrCat("precision ",
+                             trainer::Name(options.activations.precision),
+                             ", fp32 master weights and gradients"));
+  }
   if (config.seq_length > config.model.max_position_embeddings) {
     ranks.print(absl::StrCat(
         "warning: --seq-length ", config.seq_length,

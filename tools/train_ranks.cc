@@ -17,6 +17,7 @@
 #include "trainer/comm/thread_communicator.h"
 #include "trainer/data/data_identity.h"
 #include "trainer/run_config.h"
+#include "trainer/run_state.h"
 
 namespace shardshift {
 namespace {

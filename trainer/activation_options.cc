@@ -15,6 +15,7 @@ constexpr char kSequenceParallel[] = "sequence_parallel";
 constexpr char kGranularity[] = "recompute_granularity";
 constexpr char kMethod[] = "recompute_method";
 constexpr char kNumLayers[] = "recompute_num_layers";
+constexpr char kPrecision[] = "precision";
 
 absl::Status Mistyped(const char* key, const json& value) {
   return absl::DataLossError(
@@ -92,6 +93,7 @@ absl::StatusOr<RecomputeMethod> ParseRecomputeMethod(absl::string_view name) {
 }
 
 void AddToRecord(const ActivationOptions& options, json& record) {
+  record[kPrecision] = std::string(Name(options.precision));
   if (options.sequence_parallel) record[kSequenceParallel] = true;
   const Recompute& recompute = options.recompute;
   if (recompute.granularity == RecomputeGranularity::kNone) return;
@@ -108,6 +110,11 @@ absl::StatusOr<ActivationOptions> ActivationsFromRecord(const json& record) {
     options.sequence_parallel = it->get<bool>();
   }
   SS_ASSIGN_OR_RETURN(options.recompute, RecomputeFromRecord(record));
+  if (!record.contains(kPrecision)) return options;
+  SS_ASSIGN_OR_RETURN(const std::string name, Text(record, kPrecision));
+  const absl::StatusOr<Precision> precision = ParsePrecision(name);
+  if (!precision.ok()) return Mistyped(kPrecision, name);
+  options.precision = *precision;
   return options;
 }
 

@@ -1,5 +1,5 @@
-// How the ranks of a run keep activations. Nothing of it changes a bit of any
-// result, so it may change at any step.
+// How the ranks of a run keep activations. Nothing of it but the precision
+// changes a bit of any result, and all of it may change at any step.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_TRAINER_ACTIVATION_OPTIONS_H_
 #define SHARDSHIFT_TRAINER_ACTIVATION_OPTIONS_H_
@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "trainer/precision.h"
 
 namespace shardshift::trainer {
 
@@ -43,11 +44,14 @@ struct ActivationOptions {
   // (layers/sequence_shards.h). Without effect on one such rank.
   bool sequence_parallel = false;
   Recompute recompute = {};
+  // Of all that is computed with, weights too.
+  Precision precision = Precision::kFp32;
 
   bool operator==(const ActivationOptions&) const = default;
 };
 
-// Puts what is not the default into a checkpoint's record.
+// Puts the precision, and of the rest what is not the default, into a
+// checkpoint's record.
 void AddToRecord(const ActivationOptions& options, nlohmann::json& record);
 
 // What a record says; what it does not tell has its default.

@@ -160,7 +160,7 @@ absl::Status Checkpointing::LoadRoles(const ckpt::Reader& reader,
   SS_RETURN_IF_ERROR(comm.shares_memory()
                          ? ReadTogether(comm, reader, *reads)
                          : AgreeOnStatus(comm, reader.Read(*reads)));
-  return optimizer_.GatherWeights();
+  return optimizer_.WeightsFromMasters();
 }
 
 absl::Status Checkpointing::Load(const ckpt::Reader& reader) {

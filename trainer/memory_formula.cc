@@ -373,6 +373,7 @@ RankMemory MemoryByFormula(const RunConfig& config, const Layout& layout,
                             ? elements.all / layout.data +
                                   elements.experts / layout.expert_data_size()
                             : held;
+  const bool has_masters = activations.precision != Precision::kFp32;
   const PipelineShape shape = {
       .stages = layout.pipeline,
       .chunks = std::ssize(chunks),
@@ -384,7 +385,7 @@ RankMemory MemoryByFormula(const RunConfig& config, const Layout& layout,
       .gradient_bytes =
           kFloatBytes *
           (GradientElements(config, layout, activations, at, elements) + shard),
-      .optimizer_bytes = kFloatBytes * 2 * shard,
+      .optimizer_bytes = kFloatBytes * (has_masters ? 3 : 2) * shard,
       .activation_bytes =
           kFloatBytes *
           PeakActivations(formula, chunks, ScheduleOf(shape, at.pipeline))};

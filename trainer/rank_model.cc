@@ -2,6 +2,7 @@
 #include "trainer/rank_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -97,6 +98,15 @@ std::optional<int64_t> TiedEntry(const std::optional<TiedGradient>& tied,
   return static_cast<int64_t>(parameters.state().parameters.size());
 }
 
+// What the gradient of a token's loss begins with. A scale of the mean loss is
+// divided by the tokens of the batch, as far as a power of two can be; without
+// one the gradient is that of the sum.
+float TokenGradient(std::optional<double> loss_scale, int64_t tokens) {
+  if (!loss_scale.has_value()) return 1.0F;
+  return static_cast<float>(
+      std::ldexp(*loss_scale, -std::ilogb(static_cast<double>(tokens))));
+}
+
 }  // namespace
 
 RankModel::RankModel(const kernels::Kernels& kernels, Mesh& mesh,
@@ -129,7 +139,8 @@ RankModel::RankModel(const kernels::Kernels& kernels, Mesh& mesh,
                .seq_length = config.seq_length,
                .tensor_granularity = config.numerics.tensor_granularity},
       stage_(context_, TiedEntry(tied_, parameters_)),
-      optimizer_(kernels, mesh, parameters_, config.optimizer, tied_) {}
+      optimizer_(kernels, mesh, parameters_, config.optimizer,
+                 activations.precision, tied_) {}
 
 // All samples' losses, added in the order of the batch, are known on the last
 // stage, and from there on every rank.
@@ -153,7 +164,10 @@ absl::StatusOr<float> RankModel::MeanLoss(
 }
 
 absl::StatusOr<StepResult> RankModel::Step(const Batch& batch, double lr,
-                                           int64_t step) {
+                                           int64_t step,
+                                           std::optional<double> loss_scale) {
+  const int64_t tokens = config_.global_batch_size * config_.seq_length;
+  context_.token_gradient = TokenGradient(loss_scale, tokens);
   std::vector<double> sample_losses(batch.num_samples);
   ResetThreadBufferPeak();
   const int64_t before = ThreadBufferUse().live_bytes;
@@ -164,15 +178,15 @@ absl::StatusOr<StepResult> RankModel::Step(const Batch& batch, double lr,
       }));
   activation_bytes_ =
       std::max(activation_bytes_, ThreadBufferUse().peak_bytes - before);
-  const auto tokens =
-      static_cast<double>(config_.global_batch_size * config_.seq_length);
+  const auto scale = static_cast<float>(1.0 / static_cast<double>(tokens)) /
+                     context_.token_gradient;
   StepResult result;
   SS_ASSIGN_OR_RETURN(result.loss, MeanLoss(sample_losses));
-  SS_ASSIGN_OR_RETURN(
-      const double norm,
-      optimizer_.ReduceGradients(gradients_, static_cast<float>(1.0 / tokens)));
+  SS_ASSIGN_OR_RETURN(const double norm,
+                      optimizer_.ReduceGradients(gradients_, scale));
   result.grad_norm = static_cast<float>(norm);
-  SS_RETURN_IF_ERROR(optimizer_.Update(lr, step, norm));
+  result.is_updated = std::isfinite(norm);
+  if (result.is_updated) SS_RETURN_IF_ERROR(optimizer_.Update(lr, step, norm));
   return result;
 }
 
@@ -185,10 +199,6 @@ int64_t RankModel::gradient_bytes() const {
          optimizer_.shard_size() * static_cast<int64_t>(sizeof(float));
 }
 
-int64_t RankModel::optimizer_bytes() const {
-  constexpr int64_t kMoments = 2;
-  return kMoments * optimizer_.shard_size() *
-         static_cast<int64_t>(sizeof(float));
-}
+int64_t RankModel::optimizer_bytes() const { return optimizer_.bytes(); }
 
 }  // namespace shardshift::trainer

@@ -23,8 +23,9 @@
 namespace shardshift::trainer {
 
 struct StepResult {
-  float loss = 0;       // mean over the tokens of the global batch
-  float grad_norm = 0;  // before clipping
+  float loss = 0;           // mean over the tokens of the global batch
+  float grad_norm = 0;      // before clipping; NaN if a gradient is not finite
+  bool is_updated = false;  // not where the norm is NaN: weights are as before
 };
 
 class RankModel {
@@ -37,8 +38,12 @@ class RankModel {
   RankModel& operator=(const RankModel&) = delete;
 
   // One iteration on this rank's share of the batch: forward, backward,
-  // reduction, update. `step` counts updates from 1. Collective over the world.
-  absl::StatusOr<StepResult> Step(const Batch& batch, double lr, int64_t step);
+  // reduction, update. `step` counts updates from 1; `loss_scale` is a factor
+  // of the loss in the backward pass alone, a power of two. Collective over the
+  // world.
+  absl::StatusOr<StepResult> Step(
+      const Batch& batch, double lr, int64_t step,
+      std::optional<double> loss_scale = std::nullopt);
 
   Parameters& parameters() { return parameters_; }
   Optimizer& optimizer() { return optimizer_; }

@@ -5,16 +5,14 @@
 #define SHARDSHIFT_TRAINER_RUN_CONFIG_H_
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
-#include <optional>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "reshard/layout/layout.h"
 #include "reshard/layout/model_config.h"
 #include "reshard/layout/numerics.h"
 #include "trainer/activation_options.h"
 #include "trainer/lr_schedule.h"
+#include "trainer/optim/loss_scale.h"
 #include "trainer/optim/optimizer.h"
 
 namespace shardshift::trainer {
@@ -41,39 +39,10 @@ struct RunConfig {
   double hidden_dropout = 0;
   MoeLoss moe_loss;
   OptimizerConfig optimizer;
+  LossScaling loss_scaling;  // in fp16
   LrSchedule schedule;
   reshard::NumericsConstants numerics;
 };
-
-struct RunProgress {
-  int64_t step = 0;  // iterations done
-  int64_t consumed_samples = 0;
-};
-
-// What a checkpoint's state holds.
-struct StoredRun {
-  RunConfig config;
-  RunProgress progress;
-  nlohmann::json data;  // identity of the data
-};
-
-nlohmann::json ToState(const StoredRun& run);
-
-// Errors: DataLoss naming the key that is missing, mistyped or out of range.
-absl::StatusOr<StoredRun> RunFromState(const nlohmann::json& state);
-
-// What a checkpoint's record holds.
-nlohmann::json ToRecord(const reshard::Layout& layout, int64_t micro_batch_size,
-                        const ActivationOptions& activations = {});
-
-// What a record tells of them; it may be of any format.
-struct StoredRecord {
-  std::optional<int64_t> micro_batch_size;
-  ActivationOptions activations;
-};
-
-// Errors: DataLoss naming the key that is mistyped or out of range.
-absl::StatusOr<StoredRecord> RecordFromJson(const nlohmann::json& record);
 
 // Refuses a model that the trainer cannot compute, though checkpoints of it
 // exist.

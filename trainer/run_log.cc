@@ -26,8 +26,8 @@ std::string ToJsonLine(const IterationRecord& record) {
                                  {"grad_norm", record.grad_norm},
                                  {"grad_norm_bits", Bits(record.grad_norm)},
                                  {"learning_rate", record.learning_rate},
-                                 {"loss_scale", 1.0},
-                                 {"skipped", 0},
+                                 {"loss_scale", record.loss_scale.value_or(1)},
+                                 {"skipped", record.skipped},
                                  {"elapsed_ms", record.elapsed_ms},
                                  {"tokens_per_s", record.tokens_per_s}};
   if (!record.memory.is_null()) line["memory"] = record.memory;
@@ -70,13 +70,19 @@ absl::Status RunLog::Add(const IterationRecord& record) {
     }
   }
   if (record.iteration % log_interval_ == 0) {
+    const std::string scale =
+        record.loss_scale.has_value()
+            ? absl::StrFormat(
+                  " | loss scale: %.1f | number of skipped iterations: %3d",
+                  *record.loss_scale, record.skipped)
+            : "";
     print_(absl::StrFormat(
         " iteration %8d/%8d | consumed samples: %12d | elapsed time per "
-        "iteration (ms): %.1f | learning rate: %.6E | lm loss: %.6E | grad "
+        "iteration (ms): %.1f | learning rate: %.6E | lm loss: %.6E%s | grad "
         "norm: %.3f | tokens/s: %.0f",
         record.iteration, train_iters_, record.consumed_samples,
-        record.elapsed_ms, record.learning_rate, record.loss, record.grad_norm,
-        record.tokens_per_s));
+        record.elapsed_ms, record.learning_rate, record.loss, scale,
+        record.grad_norm, record.tokens_per_s));
   }
   return absl::OkStatus();
 }

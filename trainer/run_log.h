@@ -23,6 +23,8 @@ struct IterationRecord {
   float loss = 0;
   float grad_norm = 0;
   double learning_rate = 0;
+  std::optional<double> loss_scale = std::nullopt;  // nullopt: not scaled
+  int64_t skipped = 0;  // iterations without an update, of the whole run
   double elapsed_ms = 0;
   double tokens_per_s = 0;
   nlohmann::ordered_json memory = nullptr;  // of all ranks, where it is told

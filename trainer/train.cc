@@ -41,6 +41,18 @@ PipelineShape ShapeOf(const TrainOptions& options) {
                            (layout.data * options.micro_batch_size)};
 }
 
+// Where a run begins or goes on: in fp16 with a loss scale, else without.
+RunProgress StartOf(const TrainOptions& options) {
+  RunProgress start = options.start;
+  const LossScaling& scaling = options.config.loss_scaling;
+  if (options.activations.precision != Precision::kFp16) {
+    start.loss_scale.reset();
+  } else if (!start.loss_scale.has_value() || scaling.constant > 0) {
+    start.loss_scale = StartLossScale(scaling);
+  }
+  return start;
+}
+
 class Trainer {
  public:
   Trainer(Mesh& mesh, const TrainOptions& options, RunLog& log)
@@ -52,7 +64,7 @@ class Trainer {
                options.activations),
         order_(options.data_order, options.config.seed,
                options.data->num_samples()),
-        progress_(options.start) {}
+        progress_(StartOf(options)) {}
 
   absl::Status Run() {
     SS_RETURN_IF_ERROR(ReportMemory());
@@ -64,18 +76,19 @@ class Trainer {
       SS_RETURN_IF_ERROR(options_.finetune
                              ? checkpointing_->LoadWeights(*options_.checkpoint)
                              : checkpointing_->Load(*options_.checkpoint));
-      SS_RETURN_IF_ERROR(CheckReplicas(mesh_, model_.parameters()));
+      SS_RETURN_IF_ERROR(CheckReplicas());
     } else {
       model_.parameters().Initialize(reshard::LogicalTensors(config_.model),
                                      config_.seed, config_.init_method_std,
                                      config_.model.num_layers);
+      SS_RETURN_IF_ERROR(model_.optimizer().MastersFromWeights());
     }
     SS_RETURN_IF_ERROR(PrepareSaves());
     ReportSchedule();
     while (progress_.step < options_.train_iters) {
       SS_RETURN_IF_ERROR(Iterate());
       if (IsReplicaCheckDue()) {
-        SS_RETURN_IF_ERROR(CheckReplicas(mesh_, model_.parameters()));
+        SS_RETURN_IF_ERROR(CheckReplicas());
       }
       SS_RETURN_IF_ERROR(LookAfterSave());
       if (IsSaveDue()) SS_RETURN_IF_ERROR(Save());
@@ -165,12 +178,16 @@ class Trainer {
     absl::StatusOr<Batch> batch = NextBatch();
     SS_RETURN_IF_ERROR(AgreeOnStatus(mesh_.world(), batch.status()));
     const double lr =
-        LearningRate(config_.schedule, progress_.consumed_samples);
-    SS_ASSIGN_OR_RETURN(const StepResult result,
-                        model_.Step(*batch, lr, progress_.step + 1));
+        LearningRate(config_.schedule,
+                     progress_.consumed_samples - progress_.skipped_samples);
+    std::optional<double> scale;
+    if (progress_.loss_scale.has_value()) scale = progress_.loss_scale->scale;
+    SS_ASSIGN_OR_RETURN(
+        const StepResult result,
+        model_.Step(*batch, lr,
+                    progress_.step - progress_.skipped_iterations + 1, scale));
     SS_RETURN_IF_ERROR(CheckFinite(result));
-    ++progress_.step;
-    progress_.consumed_samples += config_.global_batch_size;
+    SS_RETURN_IF_ERROR(Advance(result));
     SS_ASSIGN_OR_RETURN(nlohmann::ordered_json memory, MemoryOfIteration());
     if (mesh_.world().rank() != 0) return absl::OkStatus();
     const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
@@ -181,21 +198,51 @@ class Trainer {
                      .loss = result.loss,
                      .grad_norm = result.grad_norm,
                      .learning_rate = lr,
+                     .loss_scale = scale,
+                     .skipped = progress_.skipped_iterations,
                      .elapsed_ms = 1e3 * seconds,
                      .tokens_per_s = tokens / seconds,
                      .memory = std::move(memory)});
   }
 
-  // The weights are spoilt, so nothing more is saved.
+  // A loss that is no number is not for lack of range in the gradients.
   absl::Status CheckFinite(const StepResult& result) const {
-    if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) {
+    if (std::isfinite(result.loss) &&
+        (result.is_updated || progress_.loss_scale.has_value())) {
       return absl::OkStatus();
     }
     return absl::DataLossError(absl::StrFormat(
         "iteration %d: the loss is %g and the gradient norm %g; what was saved "
         "before is as it was: go on from there with a lower --lr or "
-        "--clip-grad, or look into the data",
-        progress_.step + 1, result.loss, result.grad_norm));
+        "--clip-grad%s, or look into the data",
+        progress_.step + 1, result.loss, result.grad_norm,
+        progress_.loss_scale.has_value() ? ", or with --bf16" : ""));
+  }
+
+  // Counts an iteration.
+  absl::Status Advance(const StepResult& result) {
+    if (progress_.loss_scale.has_value()) {
+      const absl::Status adapted = Adapt(
+          config_.loss_scaling, !result.is_updated, *progress_.loss_scale);
+      if (!adapted.ok()) {
+        return absl::DataLossError(absl::StrFormat(
+            "iteration %d: %s; go on from the last checkpoint with --bf16 or a "
+            "lower --lr",
+            progress_.step + 1, adapted.message()));
+      }
+    }
+    ++progress_.step;
+    progress_.consumed_samples += config_.global_batch_size;
+    if (!result.is_updated) {
+      ++progress_.skipped_iterations;
+      progress_.skipped_samples += config_.global_batch_size;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckReplicas() {
+    return trainer::CheckReplicas(mesh_, model_.parameters(),
+                                  model_.optimizer());
   }
 
   bool IsReplicaCheckDue() const {

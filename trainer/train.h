@@ -19,6 +19,7 @@
 #include "trainer/data/sample_order.h"
 #include "trainer/data/token_source.h"
 #include "trainer/run_config.h"
+#include "trainer/run_state.h"
 
 namespace shardshift::trainer {
 

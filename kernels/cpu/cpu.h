@@ -19,6 +19,7 @@ void InstallRope(Kernels& table);
 void InstallSoftmax(Kernels& table);
 void InstallCrossEntropy(Kernels& table);
 void InstallAdamW(Kernels& table);
+void InstallRounding(Kernels& table);
 }  // namespace avx2
 
 namespace avx512 {
@@ -30,6 +31,7 @@ void InstallRope(Kernels& table);
 void InstallSoftmax(Kernels& table);
 void InstallCrossEntropy(Kernels& table);
 void InstallAdamW(Kernels& table);
+void InstallRounding(Kernels& table);
 }  // namespace avx512
 
 }  // namespace shardshift::kernels

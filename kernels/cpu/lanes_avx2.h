@@ -109,6 +109,9 @@ inline I16 operator+(I16 a, I16 b) {
 inline I16 operator-(I16 a, I16 b) {
   return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)};
 }
+inline I16 operator&(I16 a, I16 b) {
+  return {_mm256_and_si256(a.low, b.low), _mm256_and_si256(a.high, b.high)};
+}
 template <int kBits>
 inline I16 ShiftLeft(I16 a) {
   return {_mm256_slli_epi32(a.low, kBits), _mm256_slli_epi32(a.high, kBits)};

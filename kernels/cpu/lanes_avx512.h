@@ -63,6 +63,7 @@ inline F16 FromBits(I16 a) { return {_mm512_castsi512_ps(a.v)}; }
 inline I16 BroadcastInt(int32_t x) { return {_mm512_set1_epi32(x)}; }
 inline I16 operator+(I16 a, I16 b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline I16 operator-(I16 a, I16 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+inline I16 operator&(I16 a, I16 b) { return {_mm512_and_si512(a.v, b.v)}; }
 template <int kBits>
 inline I16 ShiftLeft(I16 a) {
   return {_mm512_slli_epi32(a.v, kBits)};

@@ -17,6 +17,7 @@ void InstallSoftmax(Kernels& table);
 void InstallEmbedding(Kernels& table);
 void InstallCrossEntropy(Kernels& table);
 void InstallAdamW(Kernels& table);
+void InstallRounding(Kernels& table);
 
 }  // namespace shardshift::kernels::ref
 

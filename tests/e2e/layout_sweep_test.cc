@@ -1,5 +1,6 @@
 // The bits of a run are the same on every layout.
 // SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -22,31 +23,43 @@ constexpr int64_t kIterations = 20;
 #endif
 constexpr int64_t kFew = 3;
 
+#ifdef SHARDSHIFT_SWEEP
+constexpr int64_t kMicroBatchesIn16Bits[] = {1, 2};
+#else
+constexpr int64_t kMicroBatchesIn16Bits[] = {2};
+#endif
+
+using ::testing::AnyOf;
+using ::testing::EndsWith;
 using Log = std::vector<std::string>;
 
-// Micro-batches of 8 are fewer than most stages.
+// A family, micro-batches, of which those of 8 are fewer than most stages, and
+// a precision.
 class LayoutSweep
-    : public ::testing::TestWithParam<std::tuple<size_t, int64_t>> {};
+    : public ::testing::TestWithParam<std::tuple<size_t, int64_t, Precision>> {
+};
 
-// All layouts, or each for some of the families and micro-batch sizes.
-std::vector<reshard::Layout> SweptLayouts(size_t turn) {
+// All layouts, or each for some of the families and micro-batch sizes; fewer
+// in 16 bits.
+std::vector<reshard::Layout> SweptLayouts(size_t turn, Precision precision) {
 #ifdef SHARDSHIFT_SWEEP
-  constexpr size_t kTurns = 1;
+  const size_t turns = 1;
 #else
-  constexpr size_t kTurns = 3;
+  const size_t turns = precision == Precision::kFp32 ? 3 : 9;
 #endif
-  return EveryNth(TinyLayouts(), turn, kTurns);
+  return EveryNth(TinyLayouts(), turn + static_cast<size_t>(precision), turns);
 }
 
 TEST_P(LayoutSweep, HasTheSameLossesAndNormsOnAllLayouts) {
-  const auto& [index, micro_batch_size] = GetParam();
+  const auto& [index, micro_batch_size, precision] = GetParam();
   const TinyFamily family = TinyFamilies()[index];
   const int64_t iterations = micro_batch_size == 1 ? kIterations : kFew;
-  ASSERT_OK_AND_ASSIGN(const Log expected,
-                       TrainAndLog(MockRun(family.config, {}, iterations)));
+  TrainOptions one_rank = MockRun(family.config, {}, iterations);
+  SetPrecision(precision, one_rank);
+  ASSERT_OK_AND_ASSIGN(const Log expected, TrainAndLog(one_rank));
   ASSERT_EQ(expected.size(), iterations);
   for (const reshard::Layout& layout :
-       SweptLayouts(index + static_cast<size_t>(micro_batch_size))) {
+       SweptLayouts(index + static_cast<size_t>(micro_batch_size), precision)) {
     if (family.config.global_batch_size % (micro_batch_size * layout.data) !=
         0) {
       continue;
@@ -54,6 +67,7 @@ TEST_P(LayoutSweep, HasTheSameLossesAndNormsOnAllLayouts) {
     for (const bool sequence_parallel : {false, true}) {
       if (sequence_parallel && layout.tensor == 1) continue;
       TrainOptions run = MockRun(family.config, layout, iterations);
+      SetPrecision(precision, run);
       run.micro_batch_size = micro_batch_size;
       run.activations.sequence_parallel = sequence_parallel;
       ASSERT_OK_AND_ASSIGN(const Log log, TrainAndLog(run));
@@ -63,14 +77,25 @@ TEST_P(LayoutSweep, HasTheSameLossesAndNormsOnAllLayouts) {
   }
 }
 
+std::string NameOfCase(
+    const ::testing::TestParamInfo<LayoutSweep::ParamType>& test) {
+  const auto& [family, micro_batch_size, precision] = test.param;
+  return absl::StrCat(TinyFamilies()[family].name, "MicroBatch",
+                      micro_batch_size, Name(precision));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Families, LayoutSweep,
     ::testing::Combine(::testing::Range<size_t>(0, TinyFamilies().size()),
-                       ::testing::Values(1, 2, 8)),
-    [](const auto& test) {
-      return TinyFamilies()[std::get<0>(test.param)].name + "MicroBatch" +
-             std::to_string(std::get<1>(test.param));
-    });
+                       ::testing::Values(1, 2, 8),
+                       ::testing::Values(Precision::kFp32)),
+    NameOfCase);
+INSTANTIATE_TEST_SUITE_P(
+    Precisions, LayoutSweep,
+    ::testing::Combine(::testing::Range<size_t>(0, TinyFamilies().size()),
+                       ::testing::ValuesIn(kMicroBatchesIn16Bits),
+                       ::testing::Values(Precision::kBf16, Precision::kFp16)),
+    NameOfCase);
 
 struct Kept {
   std::string name;
@@ -121,6 +146,20 @@ TEST_P(RecomputeSweep, HasTheBitsOfRunsThatKeepEverything) {
 INSTANTIATE_TEST_SUITE_P(Ways, RecomputeSweep,
                          ::testing::ValuesIn(WaysOfRecomputing()),
                          [](const auto& test) { return test.param.name; });
+
+TEST(LayoutSweepControl, OtherPrecisionsGiveOtherBitsAndFp16SkipsSome) {
+  constexpr int64_t kFour = 4;
+  std::vector<Log> logs;
+  for (const Precision precision :
+       {Precision::kFp32, Precision::kBf16, Precision::kFp16}) {
+    TrainOptions run = MockRun(TinyGpt(), {}, kFour);
+    SetPrecision(precision, run);
+    ASSERT_OK_AND_ASSIGN(logs.emplace_back(), TrainAndLog(run));
+  }
+  EXPECT_NE(logs[0], logs[1]);
+  EXPECT_THAT(logs[2].back(),
+              AnyOf(EndsWith(" 1"), EndsWith(" 2"), EndsWith(" 3")));
+}
 
 // Controls: were these equal too, equality above would mean nothing.
 TEST(LayoutSweepControl, OtherGranularitiesGiveOtherBits) {

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/trainer/tiny_model.h"
 
@@ -24,28 +25,32 @@ std::vector<TinyFamily> Mixtures() {
   return {{"Mixtral", TinyMixtral()}, {"QwenMoe", TinyQwenMoe()}};
 }
 
-// All layouts, or some in turn.
-std::vector<reshard::Layout> SweptLayouts(size_t turn) {
+// All layouts, or some in turn, fewer in 16 bits.
+std::vector<reshard::Layout> SweptLayouts(size_t turn, Precision precision) {
 #ifdef SHARDSHIFT_SWEEP
-  constexpr size_t kTurns = 1;
+  const size_t turns = 1;
 #else
-  constexpr size_t kTurns = 6;
+  const size_t turns = precision == Precision::kFp32 ? 6 : 24;
 #endif
-  return EveryNth(TinyExpertLayouts(), turn, kTurns);
+  return EveryNth(TinyExpertLayouts(), turn + static_cast<size_t>(precision),
+                  turns);
 }
 
 class MixtureSweep
-    : public ::testing::TestWithParam<std::tuple<size_t, int64_t>> {};
+    : public ::testing::TestWithParam<std::tuple<size_t, int64_t, Precision>> {
+};
 
 TEST_P(MixtureSweep, HasTheSameLossesAndNormsOnAllLayouts) {
-  const auto& [index, micro_batch_size] = GetParam();
+  const auto& [index, micro_batch_size, precision] = GetParam();
   const TinyFamily mixture = Mixtures()[index];
-  ASSERT_OK_AND_ASSIGN(const Log expected,
-                       TrainAndLog(MockRun(mixture.config, {}, kIterations)));
+  TrainOptions one_rank = MockRun(mixture.config, {}, kIterations);
+  SetPrecision(precision, one_rank);
+  ASSERT_OK_AND_ASSIGN(const Log expected, TrainAndLog(one_rank));
   ASSERT_EQ(expected.size(), kIterations);
   for (const reshard::Layout& layout :
-       SweptLayouts(index + static_cast<size_t>(micro_batch_size))) {
+       SweptLayouts(index + static_cast<size_t>(micro_batch_size), precision)) {
     TrainOptions run = MockRun(mixture.config, layout, kIterations);
+    SetPrecision(precision, run);
     run.micro_batch_size = micro_batch_size;
     run.activations.sequence_parallel = layout.tensor > 1;
     ASSERT_OK_AND_ASSIGN(const Log log, TrainAndLog(run));
@@ -54,14 +59,20 @@ TEST_P(MixtureSweep, HasTheSameLossesAndNormsOnAllLayouts) {
   }
 }
 
+std::string NameOfCase(
+    const ::testing::TestParamInfo<MixtureSweep::ParamType>& test) {
+  const auto& [mixture, micro_batch_size, precision] = test.param;
+  return absl::StrCat(Mixtures()[mixture].name, "MicroBatch", micro_batch_size,
+                      Name(precision));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Mixtures, MixtureSweep,
     ::testing::Combine(::testing::Range<size_t>(0, Mixtures().size()),
-                       ::testing::Values(1, 2)),
-    [](const auto& test) {
-      return Mixtures()[std::get<0>(test.param)].name + "MicroBatch" +
-             std::to_string(std::get<1>(test.param));
-    });
+                       ::testing::Values(1, 2),
+                       ::testing::Values(Precision::kFp32, Precision::kBf16,
+                                         Precision::kFp16)),
+    NameOfCase);
 
 TEST(MixtureRecompute, HasTheBitsOfARunThatKeepsEverything) {
   for (const TinyFamily& mixture : Mixtures()) {

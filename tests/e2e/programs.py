@@ -72,7 +72,9 @@ def read_log(path):
     log = {}
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
-            for line in map(json.loads, file):
+            # A last line may be on its way.
+            whole = [line for line in file if line.endswith("\n")]
+            for line in map(json.loads, whole):
                 log.setdefault(line["iteration"], []).append(
                     (line["lm_loss_bits"], line["grad_norm_bits"]))
     return log

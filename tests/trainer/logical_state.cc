@@ -75,7 +75,7 @@ absl::Status SetState(const LogicalValues& values, const RunConfig& config,
                              local + at);
                });
   }
-  return role == 0 ? model.optimizer().GatherWeights() : absl::OkStatus();
+  return role == 0 ? model.optimizer().WeightsFromMasters() : absl::OkStatus();
 }
 
 absl::StatusOr<LogicalValues> GatherState(const RunConfig& config, Mesh& mesh,

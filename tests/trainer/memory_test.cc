@@ -69,7 +69,7 @@ std::string NameOfOptions(const ActivationOptions& options) {
   const Recompute& recompute = options.recompute;
   return absl::StrCat(options.sequence_parallel ? "sharded " : "whole ",
                       Name(recompute.granularity), " ", Name(recompute.method),
-                      " ", recompute.num_layers);
+                      " ", recompute.num_layers, " ", Name(options.precision));
 }
 
 std::vector<ActivationOptions> AllOptions() {
@@ -100,9 +100,10 @@ TEST_P(MemoryTest, IsThatOfTheFormulaOnEveryRank) {
   int64_t turn = 0;
   for (const RunConfig& config :
        {dropout, Small(TinyLlama()), Small(TinyQwen())}) {
-    for (const ActivationOptions& options : AllOptions()) {
+    for (ActivationOptions options : AllOptions()) {
       if (options.sequence_parallel && layout.tensor == 1) continue;
       const int64_t micro_batch_size = 1 + turn++ % 2;
+      if (turn % 3 == 0) options.precision = Precision::kBf16;
       ASSERT_OK_AND_ASSIGN(const std::vector<Measured> ranks,
                            Measure(config, layout, options, micro_batch_size));
       for (const Measured& rank : ranks) {

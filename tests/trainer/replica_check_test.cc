@@ -19,24 +19,34 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Changes the lowest bit of one weight on world rank `rank`, and compares.
+// Changes the lowest bit of one weight, or of one master weight, on world rank
+// `rank`, and compares.
 absl::Status CheckAfterAFlip(const RunConfig& config,
                              const reshard::Layout& layout, int rank,
-                             const std::string& parameter) {
+                             const std::string& parameter,
+                             Precision precision = Precision::kFp32) {
   return OnEveryRank(
       config, layout,
       [&](Mesh& mesh, RankModel& model) -> absl::Status {
         Parameters& parameters = model.parameters();
         parameters.Initialize(reshard::LogicalTensors(config.model), 1, 0.1,
                               config.model.num_layers);
-        SS_RETURN_IF_ERROR(CheckReplicas(mesh, parameters));
+        SS_RETURN_IF_ERROR(model.optimizer().MastersFromWeights());
+        SS_RETURN_IF_ERROR(CheckReplicas(mesh, parameters, model.optimizer()));
         if (mesh.world().rank() == rank) {
-          float& weight = *parameters.data(parameters.Find(parameter).value());
+          const int64_t index = parameters.Find(parameter).value();
+          float& weight =
+              precision == Precision::kFp32
+                  ? *parameters.data(index)
+                  : *model.optimizer().StateOf(
+                        {.box = {},
+                         .offset = parameters.state().ranges[index].begin},
+                        /*role=*/0);
           weight = std::nextafter(weight, 2.0F);
         }
-        return CheckReplicas(mesh, parameters);
+        return CheckReplicas(mesh, parameters, model.optimizer());
       },
-      {.sequence_parallel = layout.tensor > 1});
+      {.sequence_parallel = layout.tensor > 1, .precision = precision});
 }
 
 auto Differs(const std::string& parameter, const std::string& axis) {
@@ -58,6 +68,13 @@ TEST(CheckReplicas, B38NamesWhatDiffersAfterALoad) {
 TEST(CheckReplicas, B53NamesTiedCopiesThatDrifted) {
   EXPECT_THAT(CheckAfterAFlip(TinyGpt(), {.pipeline = 2}, 1, "output.weight"),
               Differs("", "embedding-sharing ranks 0 and 1"));
+}
+
+TEST(CheckReplicas, ComparesMasterWeightsThatRoundToTheSame) {
+  const std::string proj = "layers.1.attention.proj.weight";
+  EXPECT_THAT(
+      CheckAfterAFlip(TinyGpt(), {.data = 2}, 1, proj, Precision::kBf16),
+      Differs(proj, "data-parallel ranks 0 and 1"));
 }
 
 TEST(CheckReplicas, ComparesExpertsAmongTheirCopies) {

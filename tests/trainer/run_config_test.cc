@@ -5,10 +5,14 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/trainer/tiny_model.h"
+#include "trainer/run_state.h"
 
 namespace shardshift::trainer {
 namespace {
@@ -33,7 +37,18 @@ StoredRun DistinctRun() {
                          .init_lr = 1e-6,
                          .warmup_samples = 48,
                          .decay_samples = 320};
-  run.progress = {.step = 12, .consumed_samples = 192};
+  run.config.loss_scaling = {.constant = 0x1p4,
+                             .initial = 0x1p20,
+                             .min = 2.0,
+                             .window = 17,
+                             .hysteresis = 5};
+  run.progress = {
+      .step = 12,
+      .consumed_samples = 192,
+      .skipped_iterations = 2,
+      .skipped_samples = 31,
+      .loss_scale = LossScale{
+          .scale = 0x1p9, .growth_tracker = 7, .hysteresis_tracker = 4}};
   run.data = {{"order", "shuffled"}, {"source", {{"tokens", 99}}}};
   return run;
 }
@@ -52,22 +67,27 @@ TEST(RunState, ComesBackWhole) {
   EXPECT_EQ(back.config.numerics, run.config.numerics);
   EXPECT_EQ(back.progress.step, 12);
   EXPECT_EQ(back.progress.consumed_samples, 192);
+  EXPECT_EQ(back.progress.skipped_iterations, 2);
+  EXPECT_EQ(back.progress.skipped_samples, 31);
+  EXPECT_EQ(back.progress.loss_scale, run.progress.loss_scale);
+  EXPECT_EQ(back.config.loss_scaling, run.config.loss_scaling);
   EXPECT_EQ(back.data, run.data);
   EXPECT_EQ(ToState(back), state);
 }
 
 TEST(RunState, IsRefusedWithoutAnyOneOfItsKeys) {
   const json state = ToState(DistinctRun());
-  for (const char* section :
-       {"model", "training", "optimizer", "schedule", "numerics", "progress"}) {
+  for (const char* section : {"model", "training", "optimizer", "loss_scaling",
+                              "schedule", "numerics", "progress"}) {
     for (const auto& [key, value] : state[section].items()) {
-      // What is fixed as long as there is one choice.
-      if (key == "skipped_iterations" || key == "loss_scale") continue;
       json damaged = state;
       damaged[section].erase(key);
-      EXPECT_THAT(RunFromState(damaged),
-                  StatusIs(absl::StatusCode::kDataLoss, HasSubstr(key)))
-          << section;
+      // What is not there where nothing was skipped.
+      if (!absl::StartsWith(key, "skipped_")) {
+        EXPECT_THAT(RunFromState(damaged),
+                    StatusIs(absl::StatusCode::kDataLoss, HasSubstr(key)))
+            << section;
+      }
       damaged[section][key] = json::array();
       EXPECT_THAT(RunFromState(damaged),
                   StatusIs(absl::StatusCode::kDataLoss, HasSubstr(key)))
@@ -75,6 +95,7 @@ TEST(RunState, IsRefusedWithoutAnyOneOfItsKeys) {
     }
     json damaged = state;
     damaged.erase(section);
+    if (std::string_view(section) == "loss_scaling") continue;  // its defaults
     EXPECT_THAT(RunFromState(damaged),
                 StatusIs(absl::StatusCode::kDataLoss, HasSubstr(section)));
   }
@@ -92,6 +113,34 @@ TEST(RunState, IsRefusedWithNegativeProgress) {
   state["progress"]["step"] = -1;
   EXPECT_THAT(RunFromState(state),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("progress")));
+}
+
+TEST(RunState, IsRefusedWithMoreSkippedThanDoneOrALossScaleThatCannotBe) {
+  const json state = ToState(DistinctRun());
+  const std::pair<const char*, json> wrong[] = {{"skipped_iterations", 13},
+                                                {"skipped_samples", 193},
+                                                {"loss_scale", 3.0},
+                                                {"growth_tracker", -1},
+                                                {"hysteresis_tracker", -1}};
+  for (const auto& [key, value] : wrong) {
+    json damaged = state;
+    damaged["progress"][key] = value;
+    EXPECT_THAT(RunFromState(damaged),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("progress")))
+        << key;
+  }
+}
+
+TEST(RunState, HasNoTrackersWhereNoLossIsScaled) {
+  StoredRun run = DistinctRun();
+  run.progress = {.step = 12, .consumed_samples = 192};
+  const json progress = {{"step", 12},
+                         {"consumed_samples", 192},
+                         {"skipped_iterations", 0},
+                         {"loss_scale", 1.0}};
+  EXPECT_EQ(ToState(run)["progress"], progress);
+  ASSERT_OK_AND_ASSIGN(const StoredRun back, RunFromState(ToState(run)));
+  EXPECT_EQ(back.progress.loss_scale, std::nullopt);
 }
 
 TEST(RunState, HasKeysOfDropoutWhereSomethingIsDropped) {

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <vector>
 
@@ -13,6 +14,7 @@
 namespace shardshift::trainer {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -39,6 +41,17 @@ TEST(ToJsonLine, IsTheDocumentedObject) {
             R"("grad_norm_bits":"3e000000","learning_rate":0.0003,)"
             R"("loss_scale":1.0,"skipped":0,"elapsed_ms":41.5,)"
             R"("tokens_per_s":12430.0})");
+}
+
+TEST(ToJsonLine, TellsTheLossScaleAndANormThatIsNoNumber) {
+  IterationRecord record = Record(1);
+  record.loss_scale = 65536;
+  record.skipped = 3;
+  record.grad_norm = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THAT(ToJsonLine(record),
+              AllOf(HasSubstr(R"("loss_scale":65536.0,"skipped":3,)"),
+                    HasSubstr(R"("grad_norm":null,)"),
+                    HasSubstr(R"("grad_norm_bits":"7fc00000",)")));
 }
 
 TEST(ToJsonLine, EndsWithTheMemoryOfRanksWhereItIsTold) {

@@ -51,9 +51,12 @@ absl::StatusOr<std::vector<std::string>> ReadBits(const std::string& path) {
   std::ifstream file(path);
   for (std::string text; std::getline(file, text);) {
     const nlohmann::json line = nlohmann::json::parse(text);
-    lines.push_back(absl::StrCat(line["iteration"].get<int64_t>(), " ",
-                                 line["lm_loss_bits"].get<std::string>(), " ",
-                                 line["grad_norm_bits"].get<std::string>()));
+    lines.push_back(
+        absl::StrCat(line["iteration"].get<int64_t>(), " ",
+                     line["lm_loss_bits"].get<std::string>(), " ",
+                     line["grad_norm_bits"].get<std::string>(), " ",
+                     static_cast<int64_t>(line["loss_scale"].get<double>()),
+                     " ", line["skipped"].get<int64_t>()));
   }
   return lines;
 }
@@ -295,6 +298,12 @@ TrainOptions MockRun(const RunConfig& config, const reshard::Layout& layout,
                                  config.model.vocab_size);
   run.print = [](const std::string&) {};
   return run;
+}
+
+void SetPrecision(Precision precision, TrainOptions& run) {
+  run.activations.precision = precision;
+  // About what these models bear, tried anew after each iteration.
+  run.config.loss_scaling = {.initial = 0x1p22, .window = 1, .hysteresis = 1};
 }
 
 absl::StatusOr<std::vector<std::string>> TrainAndLog(TrainOptions options) {

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "reshard/layout/layout.h"
 #include "trainer/mesh.h"
+#include "trainer/precision.h"
 #include "trainer/rank_model.h"
 #include "trainer/run_config.h"
 #include "trainer/train.h"
@@ -78,7 +79,11 @@ absl::Status OnEveryRank(
 TrainOptions MockRun(const RunConfig& config, const reshard::Layout& layout,
                      int64_t train_iters);
 
-// Trains, and gives a line an iteration: number, bits of loss and norm.
+// Puts the run into a precision; in fp16 iterations overflow now and then.
+void SetPrecision(Precision precision, TrainOptions& run);
+
+// Trains, and gives a line an iteration: number, bits of loss and norm, loss
+// scale, iterations skipped so far.
 absl::StatusOr<std::vector<std::string>> TrainAndLog(TrainOptions options);
 
 }  // namespace shardshift::trainer

@@ -6,18 +6,16 @@
 
 #include <cstdint>
 
-#include "kernels/kernels.h"
-#include "reshard/layout/model_config.h"
+#include "trainer/layers/context.h"
 
 namespace shardshift::trainer {
 
 class Activation {
  public:
-  Activation(const kernels::Kernels& kernels, const reshard::ModelConfig& model)
-      : kernels_(kernels), model_(model) {}
+  explicit Activation(const LayerContext& context) : context_(context) {}
 
   // Inputs for each output: 2 with a gate.
-  int64_t parts() const { return model_.swiglu ? 2 : 1; }
+  int64_t parts() const { return context_.model.swiglu ? 2 : 1; }
 
   // x: [rows, parts() * width]; y: [rows, width].
   void Forward(const float* x, int64_t rows, int64_t width, float* y) const;
@@ -27,8 +25,7 @@ class Activation {
                 float* dx) const;
 
  private:
-  const kernels::Kernels& kernels_;
-  const reshard::ModelConfig& model_;
+  const LayerContext& context_;
 };
 
 }  // namespace shardshift::trainer

@@ -199,6 +199,7 @@ absl::Status Attention::Backward(const float* x, const float* dy,
     SS_RETURN_IF_ERROR(
         BackwardSharedGroup(cache, d_context.data(), batch, d_local.data()));
   }
+  context_.Round(d_local.data(), d_local.size());
   return qkv_.Backward(x, d_local.data(), batch, dx);
 }
 

@@ -106,6 +106,7 @@ void AttentionCore::Probabilities(const Cache& cache, const Head& head,
        .size = positions,
        .scale = scale(),
        .window = context_.model.sliding_window});
+  context_.Round(probs, positions * positions);
 }
 
 void AttentionCore::ForwardHead(const MicroBatch& batch, const Head& head,
@@ -139,11 +140,17 @@ void AttentionCore::Forward(const MicroBatch& batch, Cache& cache) {
   for (int64_t sample = 0; sample < batch.num_samples; ++sample) {
     for (int64_t group = 0; group < groups_; ++group) {
       PrepareGroup(sample, group, cache);
+    }
+  }
+  context_.Round(cache.qkv.data(), cache.qkv.size());
+  for (int64_t sample = 0; sample < batch.num_samples; ++sample) {
+    for (int64_t group = 0; group < groups_; ++group) {
       for (int64_t head = 0; head < heads_; ++head) {
         ForwardHead(batch, {sample, group, head}, cache);
       }
     }
   }
+  context_.Round(cache.context.data(), cache.context.size());
 }
 
 // Head by head, before the heads of a group are summed: where ranks share a
@@ -210,6 +217,7 @@ void AttentionCore::BackwardHead(const Cache& cache, const float* d_context,
        .size = positions,
        .scale = scale(),
        .window = context_.model.sliding_window});
+  context_.Round(d_scores.data(), d_scores.size());
   context_.kernels.gemm({.m = positions,
                          .n = head_dim_,
                          .k = positions,

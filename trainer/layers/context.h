@@ -2,7 +2,7 @@
 // Shapes in layers/: R = rows of a micro-batch, b samples of S positions each,
 // sample-major; r = those of them that the rank has between blocks, all or its
 // positions of each sample (sequence_shards.h); H hidden; all activations are
-// row-major fp32.
+// row-major floats, of the precision of the run.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_TRAINER_LAYERS_CONTEXT_H_
 #define SHARDSHIFT_TRAINER_LAYERS_CONTEXT_H_
@@ -18,6 +18,7 @@
 #include "trainer/optim/gradient_buffer.h"
 #include "trainer/optim/gradients.h"
 #include "trainer/parameters.h"
+#include "trainer/precision.h"
 
 namespace shardshift::trainer {
 
@@ -45,12 +46,19 @@ struct LayerContext {
   ActivationOptions activations;
   DropoutContext dropout;
   MoeLossContext moe_loss;
+  // What the gradient of the loss of each token begins with; a power of two.
+  float token_gradient = 1.0F;
   int64_t seq_length;          // S
   int64_t tensor_granularity;  // Gt: leaves of every sum TP can split
 
   // The leaves that one tensor-parallel rank evaluates.
   int64_t leaves_per_rank() const {
     return tensor_granularity / mesh.layout().tensor;
+  }
+
+  // To the precision of the run.
+  void Round(float* x, int64_t count) const {
+    RoundTo(activations.precision, kernels, x, count);
   }
 };
 

@@ -33,6 +33,7 @@ void HiddenDropout::Apply(const MicroBatch& batch, const float* x,
                       .probability = context_.dropout.hidden,
                       .out = out + i * size});
   }
+  context_.Round(out, batch.num_samples * size);
 }
 
 AttentionDropout::AttentionDropout(const LayerContext& context,
@@ -54,6 +55,7 @@ void AttentionDropout::Apply(int64_t sample, int64_t head, const float* x,
                     .sample = sample,
                     .probability = context_.dropout.attention,
                     .out = out});
+  context_.Round(out, context_.seq_length * context_.seq_length);
 }
 
 }  // namespace shardshift::trainer

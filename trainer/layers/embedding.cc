@@ -46,6 +46,7 @@ void Embedding::AddPositions(const MicroBatch& batch, float* y) const {
     context_.kernels.add(
         {.a = sample, .b = positions, .count = count, .out = sample});
   }
+  context_.Round(y, batch.num_samples * count);
 }
 
 absl::Status Embedding::Backward(const float* dy, const MicroBatch& batch) {

@@ -8,7 +8,7 @@ namespace shardshift::trainer {
 
 Experts::Experts(LayerContext& context, const std::string& prefix)
     : context_(context),
-      activation_(context.kernels, context.model),
+      activation_(context),
       width_(context.model.moe_ffn_hidden_size /
              context.mesh.layout().expert_tensor_size()) {
   const auto find = [&](int64_t expert, const char* weight) {
@@ -42,6 +42,7 @@ void Experts::Forward(const TokenDispatch& dispatch, Cache& cache,
         context_.kernels, {.rows = rows.size(), .in = hidden, .out = fc1_width},
         cache.x.data() + rows.begin * hidden,
         context_.parameters.data(experts_[e].fc1), /*leaves=*/1, fc1);
+    context_.Round(fc1, rows.size() * fc1_width);
     activation_.Forward(fc1, rows.size(), width_, activated);
     MultiplyLinear(context_.kernels,
                    {.rows = rows.size(), .in = width_, .out = hidden},
@@ -87,6 +88,7 @@ void Experts::Backward(const TokenDispatch& dispatch, const float* dy,
         context_.kernels, {.rows = rows.size(), .in = width_, .out = hidden},
         dy + rows.begin * hidden, context_.parameters.data(experts_[e].fc2),
         /*leaves=*/1, /*parts=*/1, d_activated.data());
+    context_.Round(d_activated.data(), d_activated.size());
     float* d_rows = d_fc1.data() + rows.begin * fc1_width;
     activation_.Backward(d_activated.data(), fc1, rows.size(), width_, d_rows);
     AddGradients(dispatch, e, experts_[e].fc1, cache.x.data(), hidden,

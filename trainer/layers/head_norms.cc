@@ -74,6 +74,7 @@ void HeadNorms::Forward(Kind kind, int64_t index, float* head,
   } else {
     context_.kernels.layer_norm_forward(args);
   }
+  context_.Round(y.data(), y.size());
   CopyRows(y.data(), head_dim_, rows, head_dim_, head, row_stride);
 }
 

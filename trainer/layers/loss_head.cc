@@ -74,6 +74,15 @@ absl::Status LossHead::Forward(const float* x, const MicroBatch& batch,
   return absl::OkStatus();
 }
 
+void LossHead::ScaleGradient(Buffer& d_logits) const {
+  if (context_.token_gradient != 1.0F) {
+    context_.kernels.scale({.x = d_logits.data(),
+                            .count = d_logits.size(),
+                            .factor = context_.token_gradient});
+  }
+  context_.Round(d_logits.data(), d_logits.size());
+}
+
 absl::Status LossHead::Backward(const float* x, const MicroBatch& batch,
                                 Cache& cache, float* dx) {
   const int64_t rows = batch.num_samples * context_.seq_length;
@@ -82,6 +91,7 @@ absl::Status LossHead::Backward(const float* x, const MicroBatch& batch,
                                            .max = cache.maximum.data(),
                                            .sum = cache.exp_sum.data(),
                                            .dlogits = cache.logits.data()});
+  ScaleGradient(cache.logits);
   Buffer d_normed(context_.shards.rows(rows) * context_.model.hidden_size);
   SS_RETURN_IF_ERROR(output_.Backward(cache.normed.data(), cache.logits.data(),
                                       batch, d_normed.data()));

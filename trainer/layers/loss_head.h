@@ -43,6 +43,7 @@ class LossHead {
                         float* dx);
 
  private:
+  void ScaleGradient(Buffer& d_logits) const;
   kernels::LogitsShard Shard(const Cache& cache, int64_t rows) const;
 
   LayerContext& context_;

@@ -91,12 +91,14 @@ absl::Status Mixture::Forward(const float* x, const MicroBatch& batch, float* y,
     SS_RETURN_IF_ERROR(
         dispatch.Return(at_experts.data(), cache.outputs.data()));
   }
+  context_.Round(cache.outputs.data(), cache.outputs.size());
   kernels::Combine({.outputs = home.data(),
                     .weights = cache.weights.data(),
                     .rows = Rows(batch),
                     .topk = topk,
                     .width = width,
                     .y = y});
+  context_.Round(y, Rows(batch) * width);
   return absl::OkStatus();
 }
 
@@ -117,6 +119,7 @@ absl::Status Mixture::ForwardShared(const float* x, const MicroBatch& batch,
                  .rows = rows,
                  .width = width,
                  .y = y});
+  context_.Round(y, rows * width);
   return absl::OkStatus();
 }
 
@@ -139,6 +142,7 @@ absl::Status Mixture::Backward(const float* x, const float* dy,
                             .width = width,
                             .doutputs = d_slots.data(),
                             .dweights = d_weights.data()});
+  context_.Round(d_outputs.data(), d_outputs.size());
   BackwardRouter(x, d_weights.data(), cache, batch, dx);
   if (shared_.has_value()) {
     SS_RETURN_IF_ERROR(BackwardShared(x, dy, cache, batch, dx));
@@ -157,23 +161,27 @@ absl::Status Mixture::BackwardExperts(const float* d_outputs,
   experts_.Backward(dispatch, dy.data(), cache.experts, batch, partial.data());
   Buffer home(dispatch.num_home_rows() * width);
   SS_RETURN_IF_ERROR(dispatch.Return(partial.data(), home.data()));
+  context_.Round(home.data(), home.size());
   const std::vector<float*> slots = SlotRows(dispatch, width, home.data());
   kernels::Combine({.outputs = slots.data(),
                     .rows = Rows(batch),
                     .topk = context_.model.moe_router_topk,
                     .width = width,
                     .y = dx});
+  context_.Round(dx, Rows(batch) * width);
   return absl::OkStatus();
 }
 
 // The gradient is that of sums over the tokens of the batch, which are divided
-// by their number in the end: a mean over samples counts S times.
+// by their number in the end: a mean over samples counts S times. It is scaled
+// as that of the tokens' losses is.
 std::vector<double> Mixture::LoadGradient(const TokenDispatch& dispatch,
                                           int64_t sample) const {
   const reshard::ModelConfig& model = context_.model;
   if (context_.moe_loss.aux_coeff == 0) return {};
   const double factor =
-      context_.moe_loss.aux_coeff * static_cast<double>(model.num_experts) /
+      context_.token_gradient * context_.moe_loss.aux_coeff *
+      static_cast<double>(model.num_experts) /
       static_cast<double>(model.moe_router_topk * context_.seq_length);
   std::vector<double> load;
   for (int64_t expert = 0; expert < model.num_experts; ++expert) {
@@ -193,16 +201,17 @@ void Mixture::BackwardRouter(const float* x, const float* dweights,
     const std::vector<double> load = LoadGradient(*cache.dispatch, sample);
     const int64_t logits = sample * rows * model.num_experts;
     const int64_t slots = sample * rows * model.moe_router_topk;
-    kernels::RouteBackward({.logits = cache.logits.data() + logits,
-                            .rows = rows,
-                            .experts = model.num_experts,
-                            .topk = model.moe_router_topk,
-                            .over_all = model.moe_router_pre_softmax,
-                            .chosen = cache.chosen.data() + slots,
-                            .dweights = dweights + slots,
-                            .z_loss = context_.moe_loss.z_coeff,
-                            .load = load.empty() ? nullptr : load.data(),
-                            .dlogits = d_logits.data() + logits});
+    kernels::RouteBackward(
+        {.logits = cache.logits.data() + logits,
+         .rows = rows,
+         .experts = model.num_experts,
+         .topk = model.moe_router_topk,
+         .over_all = model.moe_router_pre_softmax,
+         .chosen = cache.chosen.data() + slots,
+         .dweights = dweights + slots,
+         .z_loss = context_.token_gradient * context_.moe_loss.z_coeff,
+         .load = load.empty() ? nullptr : load.data(),
+         .dlogits = d_logits.data() + logits});
   }
   router_.Backward(x, d_logits.data(), batch, dx);
 }
@@ -224,6 +233,7 @@ absl::Status Mixture::BackwardShared(const float* x, const float* dy,
                            .width = width,
                            .dx = gated.data(),
                            .dgate = d_gate.data()});
+    context_.Round(gated.data(), gated.size());
     shared_gate_->Backward(x, d_gate.data(), batch, branch.data());
     Accumulate(branch.data(), branch.size(), dx);
     dy = gated.data();

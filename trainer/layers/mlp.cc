@@ -8,7 +8,7 @@ namespace shardshift::trainer {
 
 Mlp::Mlp(LayerContext& context, const std::string& prefix, int64_t width)
     : context_(context),
-      activation_(context.kernels, context.model),
+      activation_(context),
       width_(width / context.mesh.layout().tensor),
       fc1_(context, absl::StrCat(prefix, "fc1"),
            {.parts = activation_.parts()}),

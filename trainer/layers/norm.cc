@@ -32,6 +32,7 @@ void Norm::Forward(const float* x, int64_t rows, float* y, Stats& stats) const {
   } else {
     context_.kernels.layer_norm_forward(args);
   }
+  context_.Round(y, rows * args.hidden);
 }
 
 void Norm::AddWeightGradient(const float* x, const float* dy,
@@ -83,6 +84,7 @@ void Norm::Backward(const float* x, const float* dy, const Stats& stats,
   } else {
     context_.kernels.layer_norm_backward(args);
   }
+  context_.Round(dx, args.rows * args.hidden);
 }
 
 }  // namespace shardshift::trainer

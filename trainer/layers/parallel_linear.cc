@@ -77,6 +77,20 @@ void AddRowBiasGradient(LayerContext& context, int64_t entry, const float* dy,
   }
 }
 
+// Of a product whose sums are complete.
+void FinishOutputs(const LayerContext& context,
+                   const std::optional<int64_t>& bias, int64_t rows,
+                   int64_t width, float* y) {
+  context.Round(y, rows * width);
+  if (!bias.has_value()) return;
+  context.kernels.add_bias({.x = y,
+                            .ldx = width,
+                            .bias = context.parameters.data(*bias),
+                            .rows = rows,
+                            .cols = width});
+  context.Round(y, rows * width);
+}
+
 }  // namespace
 
 ColumnParallelLinear::ColumnParallelLinear(LayerContext& context,
@@ -100,12 +114,7 @@ absl::Status ColumnParallelLinear::Forward(const float* x, int64_t rows,
   MultiplyLinear(context_.kernels, {.rows = rows, .in = in_, .out = out_},
                  whole.data(), context_.parameters.data(weight_),
                  /*leaves=*/1, y);
-  if (!bias_.has_value()) return absl::OkStatus();
-  context_.kernels.add_bias({.x = y,
-                             .ldx = out_,
-                             .bias = context_.parameters.data(*bias_),
-                             .rows = rows,
-                             .cols = out_});
+  FinishOutputs(context_, bias_, rows, out_, y);
   return absl::OkStatus();
 }
 
@@ -127,7 +136,7 @@ absl::Status ColumnParallelLinear::Backward(const float* x, const float* dy,
                                             float* dx) {
   const int64_t rows = batch.num_samples * context_.seq_length;
   SS_RETURN_IF_ERROR(AddGradients(x, dy, batch));
-  return context_.shards.Sum(
+  SS_RETURN_IF_ERROR(context_.shards.Sum(
       rows,
       [&](float* partial) {
         MultiplyLinearBackward(context_.kernels,
@@ -135,7 +144,9 @@ absl::Status ColumnParallelLinear::Backward(const float* x, const float* dy,
                                context_.parameters.data(weight_),
                                context_.leaves_per_rank(), parts_, partial);
       },
-      dx);
+      dx));
+  context_.Round(dx, context_.shards.rows(rows) * in_);
+  return absl::OkStatus();
 }
 
 RowParallelLinear::RowParallelLinear(LayerContext& context,
@@ -159,12 +170,7 @@ absl::Status RowParallelLinear::Forward(const float* x, int64_t rows,
                        context_.leaves_per_rank(), partial);
       },
       y));
-  if (!bias_.has_value()) return absl::OkStatus();
-  context_.kernels.add_bias({.x = y,
-                             .ldx = out_,
-                             .bias = context_.parameters.data(*bias_),
-                             .rows = context_.shards.rows(rows),
-                             .cols = out_});
+  FinishOutputs(context_, bias_, context_.shards.rows(rows), out_, y);
   return absl::OkStatus();
 }
 
@@ -181,6 +187,7 @@ absl::Status RowParallelLinear::Backward(const float* x, const float* dy,
                          {.rows = rows, .in = in_, .out = out_}, whole.data(),
                          context_.parameters.data(weight_), /*leaves=*/1,
                          /*parts=*/1, dx);
+  context_.Round(dx, rows * in_);
   return absl::OkStatus();
 }
 

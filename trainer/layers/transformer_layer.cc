@@ -13,6 +13,7 @@ namespace {
 void Accumulate(const LayerContext& context, const Buffer& a, Buffer& sum) {
   context.kernels.add(
       {.a = sum.data(), .b = a.data(), .count = sum.size(), .out = sum.data()});
+  context.Round(sum.data(), sum.size());
 }
 
 // The gradient behind a dropout: that of its output, or a copy of it with

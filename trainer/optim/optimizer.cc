@@ -13,11 +13,12 @@ using reshard::Range;
 
 Optimizer::Optimizer(const kernels::Kernels& kernels, Mesh& mesh,
                      Parameters& parameters, const OptimizerConfig& config,
-                     std::optional<TiedGradient> tied)
+                     Precision precision, std::optional<TiedGradient> tied)
     : kernels_(kernels),
       mesh_(mesh),
       parameters_(parameters),
       config_(config),
+      precision_(precision),
       tied_(tied) {
   int64_t size = 0;
   for (const Parameters::Bucket& bucket : parameters.state().buckets) {
@@ -26,6 +27,7 @@ Optimizer::Optimizer(const kernels::Kernels& kernels, Mesh& mesh,
   }
   is_reduced_.resize(shard_offsets_.size());
   grad_.resize(size, 0.0F);
+  if (has_masters()) masters_.resize(size, 0.0F);
   exp_avg_.resize(size, 0.0F);
   exp_avg_sq_.resize(size, 0.0F);
   MakeSegments();
@@ -201,7 +203,7 @@ absl::Status Optimizer::Update(double lr, int64_t step, double norm) {
       .bias_correction2 = 1.0 - kernels::Pow(config_.beta2, step),
       .grad_scale = grad_scale};
   for (const Segment& segment : segments_) {
-    args.param = parameters_.values().data() + segment.buffer_offset;
+    args.param = MasterOf(segment);
     args.grad = grad_.data() + segment.shard_offset;
     args.exp_avg = exp_avg_.data() + segment.shard_offset;
     args.exp_avg_sq = exp_avg_sq_.data() + segment.shard_offset;
@@ -209,10 +211,31 @@ absl::Status Optimizer::Update(double lr, int64_t step, double norm) {
     args.weight_decay = segment.decays ? config_.weight_decay : 0.0;
     kernels_.adamw(args);
   }
-  return GatherWeights();
+  return WeightsFromMasters();
 }
 
-absl::Status Optimizer::GatherWeights() {
+float* Optimizer::MasterOf(const Segment& segment) {
+  return has_masters() ? masters_.data() + segment.shard_offset
+                       : parameters_.values().data() + segment.buffer_offset;
+}
+
+absl::Status Optimizer::MastersFromWeights() {
+  if (!has_masters()) return absl::OkStatus();
+  for (const Segment& segment : segments_) {
+    std::copy_n(parameters_.values().data() + segment.buffer_offset,
+                segment.size, MasterOf(segment));
+  }
+  return WeightsFromMasters();
+}
+
+absl::Status Optimizer::WeightsFromMasters() {
+  if (has_masters()) {
+    for (const Segment& segment : segments_) {
+      float* weights = parameters_.values().data() + segment.buffer_offset;
+      std::copy_n(MasterOf(segment), segment.size, weights);
+      RoundTo(precision_, kernels_, weights, segment.size);
+    }
+  }
   if (!mesh_.layout().distributed_optimizer) return absl::OkStatus();
   const auto span_of = [this](const Range& range) {
     return parameters_.values().subspan(range.begin, range.size());
@@ -226,10 +249,23 @@ absl::Status Optimizer::GatherWeights() {
   return absl::OkStatus();
 }
 
+std::span<const float> Optimizer::CommonMasters(int64_t index) const {
+  if (!has_masters() || mesh_.layout().distributed_optimizer) return {};
+  const Range& range = parameters_.state().ranges[index];
+  return {masters_.data() + ShardOffset(range.begin),
+          static_cast<size_t>(range.size())};
+}
+
+int64_t Optimizer::bytes() const {
+  return static_cast<int64_t>(
+      (masters_.size() + exp_avg_.size() + exp_avg_sq_.size()) * sizeof(float));
+}
+
 float* Optimizer::StateOf(const reshard::Piece& piece, int64_t role) {
   switch (role) {
     case 0:
-      return parameters_.values().data() + piece.offset;
+      return has_masters() ? masters_.data() + ShardOffset(piece.offset)
+                           : parameters_.values().data() + piece.offset;
     case 1:
       return exp_avg_.data() + ShardOffset(piece.offset);
     default:

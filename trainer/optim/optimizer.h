@@ -1,6 +1,8 @@
 // Data-parallel reduction, gradient norm, clipping and AdamW, with or without
 // the distributed optimizer: with it a rank reduces, norms and updates only its
-// shard of the flat buffers, and weights are gathered afterwards.
+// shard of the flat buffers, and weights are gathered afterwards. In 16-bit
+// precision the shard has fp32 master weights, which are updated; the weights
+// are these, rounded.
 // Source: distributed-optimizer.md 1; order of sums: invariant-numerics.md 2.2,
 // 2.4, 3 and 4.
 // SPDX-License-Identifier: Apache-2.0
@@ -9,6 +11,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,6 +22,7 @@
 #include "trainer/mesh.h"
 #include "trainer/optim/gradients.h"
 #include "trainer/parameters.h"
+#include "trainer/precision.h"
 
 namespace shardshift::trainer {
 
@@ -43,7 +47,8 @@ class Optimizer {
  public:
   // Everything outlives the optimizer. Moments are 0.
   Optimizer(const kernels::Kernels& kernels, Mesh& mesh, Parameters& parameters,
-            const OptimizerConfig& config, std::optional<TiedGradient> tied);
+            const OptimizerConfig& config, Precision precision,
+            std::optional<TiedGradient> tied);
 
   // Sums over the data-parallel ranks, experts' over their replicas, the
   // buckets whose gradients are complete, while those of other chunks and
@@ -61,16 +66,27 @@ class Optimizer {
   // date. `step` counts updates from 1. `norm` is that of ReduceGradients.
   absl::Status Update(double lr, int64_t step, double norm);
 
-  // Gathers the owned weights of the data-parallel ranks, as after a load.
-  absl::Status GatherWeights();
+  // Brings the weights of all data-parallel ranks up to date with the masters,
+  // as after a load.
+  absl::Status WeightsFromMasters();
+
+  // Takes the weights for masters, as after Parameters::Initialize.
+  absl::Status MastersFromWeights();
 
   // Where the optimizer state of an owned piece lies: role is an index into
   // reshard::kOptimizerRoles.
   float* StateOf(const reshard::Piece& piece, int64_t role);
 
+  // The master weights of parameter `index`, where all data-parallel ranks have
+  // them: empty where they are shared out, or are the weights themselves.
+  std::span<const float> CommonMasters(int64_t index) const;
+
   // Elements of optimizer state this rank owns under each role, and of
   // gradients it reduces; padding included.
   int64_t shard_size() const { return static_cast<int64_t>(grad_.size()); }
+
+  // Of the state that it keeps besides the parameters.
+  int64_t bytes() const;
 
  private:
   // A parameter's part of the shard.
@@ -82,6 +98,8 @@ class Optimizer {
     bool counted = false;  // by this rank in the norm
   };
 
+  bool has_masters() const { return precision_ != Precision::kFp32; }
+  float* MasterOf(const Segment& segment);
   void MakeSegments();
   int64_t ShardOffset(int64_t buffer_offset) const;
   // The ranks that hold what lies in `range`.
@@ -105,11 +123,13 @@ class Optimizer {
   Mesh& mesh_;
   Parameters& parameters_;
   OptimizerConfig config_;
+  Precision precision_;
   std::optional<TiedGradient> tied_;
   std::vector<Segment> segments_;
   std::vector<int64_t> shard_offsets_;  // of each owned range
   std::vector<bool> is_reduced_;        // each bucket of this batch
   std::vector<float> grad_;
+  ckpt::PageVector<float> masters_;  // empty where the weights are the masters
   ckpt::PageVector<float> exp_avg_;
   ckpt::PageVector<float> exp_avg_sq_;
 };

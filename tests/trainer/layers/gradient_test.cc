@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -55,11 +56,11 @@ struct Trained {
   LogicalValues gradients;
 };
 
-absl::StatusOr<Trained> TrainerGradients(const RunConfig& config,
-                                         const reshard::Layout& layout,
-                                         int64_t micro_batch_size,
-                                         const ActivationOptions& activations,
-                                         const LogicalValues& weights) {
+absl::StatusOr<Trained> TrainerGradients(
+    const RunConfig& config, const reshard::Layout& layout,
+    int64_t micro_batch_size, const ActivationOptions& activations,
+    const LogicalValues& weights,
+    std::optional<double> loss_scale = std::nullopt) {
   Batch batch = MockBatch(config, 0);
   batch.micro_batch_size = micro_batch_size;
   std::mutex mutex;
@@ -70,7 +71,7 @@ absl::StatusOr<Trained> TrainerGradients(const RunConfig& config,
         SS_RETURN_IF_ERROR(SetState(weights, config, model, 0));
         SS_ASSIGN_OR_RETURN(
             const StepResult result,
-            model.Step(ShareOf(batch, mesh), /*lr=*/0, /*step=*/1));
+            model.Step(ShareOf(batch, mesh), /*lr=*/0, /*step=*/1, loss_scale));
         SS_ASSIGN_OR_RETURN(LogicalValues gradients,
                             GatherState(config, mesh, model, /*role=*/1));
         const std::lock_guard lock(mutex);
@@ -92,12 +93,12 @@ double Largest(const std::vector<float>& values) {
 // The slope of the reference's loss along directions in one tensor.
 class Reference {
  public:
-  explicit Reference(const RunConfig& config)
+  Reference(const RunConfig& config, const LogicalValues& weights)
       : model_(config.model, config.seq_length,
                {.aux_coeff = config.moe_loss.aux_coeff,
                 .z_coeff = config.moe_loss.z_coeff}),
         batch_(MockBatch(config, 0)) {
-    for (const std::vector<float>& tensor : RandomWeights(config.model)) {
+    for (const std::vector<float>& tensor : weights) {
       weights_.emplace_back(tensor.begin(), tensor.end());
     }
   }
@@ -138,9 +139,10 @@ struct Probe {
 // For each tensor its largest gradient, some random elements, and a direction
 // that moves all elements.
 std::vector<Probe> MakeProbes(const RunConfig& config,
+                              const LogicalValues& weights,
                               const LogicalValues& gradients) {
   constexpr uint64_t kRandomElements = 3;
-  Reference reference(config);
+  Reference reference(config, weights);
   std::vector<Probe> probes;
   const uint64_t key = kernels::RandomKey(9, "probe");
   uint64_t draw = 0;
@@ -181,9 +183,11 @@ std::vector<Probe> MakeProbes(const RunConfig& config,
 // that.
 constexpr double kRoundings = 200;
 constexpr double kRoundingUnit = 0x1p-24;
+constexpr double kTolerance = kRoundings * kRoundingUnit;
 
+// `tolerance` is relative to the largest element of a gradient.
 void ExpectGradients(const RunConfig& config, const LogicalValues& gradients,
-                     const std::vector<Probe>& probes) {
+                     const std::vector<Probe>& probes, double tolerance) {
   const std::vector<reshard::LogicalTensor> tensors =
       reshard::LogicalTensors(config.model);
   const auto scale_of = [&](int64_t tensor) {
@@ -206,8 +210,7 @@ void ExpectGradients(const RunConfig& config, const LogicalValues& gradients,
       slope += probe.direction[i] * gradients[probe.tensor][i];
       norm1 += std::abs(probe.direction[i]);
     }
-    EXPECT_NEAR(slope, probe.slope,
-                kRoundings * kRoundingUnit * norm1 * scale_of(probe.tensor))
+    EXPECT_NEAR(slope, probe.slope, tolerance * norm1 * scale_of(probe.tensor))
         << tensors[probe.tensor].name << ", over "
         << std::count_if(probe.direction.begin(), probe.direction.end(),
                          [](double d) { return d != 0; })
@@ -222,8 +225,10 @@ TEST_P(GradientTest, IsThatOfTheReferenceOnEveryLayout) {
   ASSERT_OK_AND_ASSIGN(const Trained one_rank,
                        TrainerGradients(config, {}, /*micro_batch_size=*/1, {},
                                         RandomWeights(config.model)));
-  const std::vector<Probe> probes = MakeProbes(config, one_rank.gradients);
-  const double loss = Reference(config).Loss().tokens;
+  const LogicalValues weights = RandomWeights(config.model);
+  const std::vector<Probe> probes =
+      MakeProbes(config, weights, one_rank.gradients);
+  const double loss = Reference(config, weights).Loss().tokens;
   std::vector<reshard::Layout> layouts = {
       {},
       {.tensor = 2, .pipeline = 2},
@@ -247,10 +252,64 @@ TEST_P(GradientTest, IsThatOfTheReferenceOnEveryLayout) {
           TrainerGradients(config, layout, /*micro_batch_size=*/2,
                            {.sequence_parallel = sequence_parallel},
                            RandomWeights(config.model)));
-      EXPECT_NEAR(trained.loss, loss, kRoundings * kRoundingUnit * loss);
-      ExpectGradients(config, trained.gradients, probes);
+      EXPECT_NEAR(trained.loss, loss, kTolerance * loss);
+      ExpectGradients(config, trained.gradients, probes, kTolerance);
       EXPECT_TRUE(trained.gradients == one_rank.gradients);
     }
+  }
+}
+
+// The nearest weights of a precision.
+LogicalValues Rounded(Precision precision, LogicalValues weights) {
+  for (std::vector<float>& tensor : weights) {
+    RoundTo(precision, kernels::KernelsFor(kernels::Isa::kScalar),
+            tensor.data(), std::ssize(tensor));
+  }
+  return weights;
+}
+
+// In 16 bits some 70 roundings lie on the way, which count as the thousand
+// above do: they add up to about 9, and this allows six times that.
+TEST_P(GradientTest, In16BitsIsThatOfTheReferenceWithinItsRoundings) {
+  constexpr double kRoundingsIn16Bits = 54;
+  const RunConfig& config = GetParam().config;
+  if (config.model.has_experts()) {
+    GTEST_SKIP() << "with other roundings tokens go to other experts";
+  }
+  struct Case {
+    Precision precision;
+    double unit;
+    std::optional<double> loss_scale;
+  };
+  for (const auto& [precision, unit, loss_scale] :
+       {Case{Precision::kBf16, 0x1p-9, std::nullopt},
+        Case{Precision::kFp16, 0x1p-12, 0x1p14}}) {
+    SCOPED_TRACE(Name(precision));
+    const LogicalValues weights =
+        Rounded(precision, RandomWeights(config.model));
+    ASSERT_OK_AND_ASSIGN(
+        const Trained trained,
+        TrainerGradients(config, {.tensor = 2}, 1, {.precision = precision},
+                         weights, loss_scale));
+    const double loss = Reference(config, weights).Loss().tokens;
+    EXPECT_NEAR(trained.loss, loss, kRoundingsIn16Bits * unit * loss);
+    ExpectGradients(config, trained.gradients,
+                    MakeProbes(config, weights, trained.gradients),
+                    kRoundingsIn16Bits * unit);
+  }
+}
+
+// Scales are powers of two, and nothing vanishes in fp32.
+TEST_P(GradientTest, IsTheSameWithEveryLossScale) {
+  const RunConfig& config = GetParam().config;
+  const LogicalValues weights = RandomWeights(config.model);
+  ASSERT_OK_AND_ASSIGN(const Trained plain,
+                       TrainerGradients(config, {}, 1, {}, weights));
+  for (const double scale : {1.0, 0x1p20}) {
+    ASSERT_OK_AND_ASSIGN(const Trained scaled,
+                         TrainerGradients(config, {}, 1, {}, weights, scale));
+    EXPECT_EQ(scaled.loss, plain.loss);
+    EXPECT_TRUE(scaled.gradients == plain.gradients) << scale;
   }
 }
 
