@@ -14,6 +14,7 @@
 #include "reshard/layout/model_config.h"
 #include "trainer/activation_options.h"
 #include "trainer/lr_schedule.h"
+#include "trainer/moe_loss.h"
 #include "trainer/precision.h"
 
 namespace shardshift {
@@ -39,7 +40,8 @@ std::string FlagText(const T& value) {
     return std::string(trainer::LrDecayStyleName(value));
   } else if constexpr (std::is_same_v<T, trainer::RecomputeGranularity> ||
                        std::is_same_v<T, trainer::RecomputeMethod> ||
-                       std::is_same_v<T, trainer::Precision>) {
+                       std::is_same_v<T, trainer::Precision> ||
+                       std::is_same_v<T, trainer::LoadBalancing>) {
     return std::string(trainer::Name(value));
   } else {
     return absl::StrCat(value);

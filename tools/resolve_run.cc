@@ -33,6 +33,14 @@ std::optional<PositionEmbedding> GivenPositions(const ModelFlags& flags) {
              : PositionEmbedding::kLearnedAbsolute;
 }
 
+// A choice of CLI11's, so that it has a value.
+std::optional<trainer::LoadBalancing> GivenLoadBalancing(
+    const RunFlags& flags) {
+  if (!flags.moe_router_load_balancing_type.has_value()) return std::nullopt;
+  return trainer::ParseLoadBalancing(*flags.moe_router_load_balancing_type)
+      .value();
+}
+
 // Megatron's flag says what is not there.
 std::optional<bool> GivenLinearBias(const ModelFlags& flags) {
   if (!flags.disable_bias_linear.has_value()) return std::nullopt;
@@ -163,6 +171,8 @@ absl::Status SetTraining(const RunFlags& flags, trainer::RunConfig& config,
               config.attention_dropout, schedule);
   overlay.Set("--hidden-dropout", flags.hidden_dropout, config.hidden_dropout,
               schedule);
+  overlay.Set("--moe-router-load-balancing-type", GivenLoadBalancing(flags),
+              config.moe_loss.load_balancing, schedule);
   overlay.Set("--moe-aux-loss-coeff", flags.moe_aux_loss_coeff,
               config.moe_loss.aux_coeff, schedule);
   overlay.Set("--moe-z-loss-coeff", flags.moe_z_loss_coeff,

@@ -30,9 +30,13 @@ void AddActivationFlags(CLI::App& app, ActivationFlags& flags) {
 void AddMixtureLossFlags(CLI::App& app, RunFlags& flags) {
   FlagGroup group(app, "Run");
   group.Choice("--moe-router-load-balancing-type",
-               flags.moe_router_load_balancing_type, {"seq_aux_loss"},
-               "seq_aux_loss: tokens are counted by sequence; counted by "
-               "micro-batch, as in the other types, the layout would show");
+               flags.moe_router_load_balancing_type,
+               {"seq_aux_loss", "load_balancing_loss"},
+               "the loss of --moe-aux-loss-coeff: Megatron's seq_aux_loss "
+               "(default), of each sequence and layer; or transformers' "
+               "load_balancing_loss, of the whole batch and all layers, with "
+               "one more forward pass. Of a micro-batch, as other types are, "
+               "the layout would show");
   group.Number("--moe-aux-loss-coeff", flags.moe_aux_loss_coeff, 0, kMaxNumber,
                "factor of the loss that balances the experts' load (0)");
   group.Number("--moe-z-loss-coeff", flags.moe_z_loss_coeff, 0, kMaxNumber,

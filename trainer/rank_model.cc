@@ -134,9 +134,10 @@ RankModel::RankModel(const kernels::Kernels& kernels, Mesh& mesh,
                .dropout = {.seed = static_cast<uint64_t>(config.seed),
                            .attention = config.attention_dropout,
                            .hidden = config.hidden_dropout},
-               .moe_loss = {.aux_coeff = config.moe_loss.aux_coeff,
-                            .z_coeff = config.moe_loss.z_coeff},
+               .moe_loss = config.moe_loss,
+               .batch_load = {},
                .seq_length = config.seq_length,
+               .batch_tokens = config.global_batch_size * config.seq_length,
                .tensor_granularity = config.numerics.tensor_granularity},
       stage_(context_, TiedEntry(tied_, parameters_)),
       optimizer_(kernels, mesh, parameters_, config.optimizer,
@@ -153,9 +154,7 @@ absl::StatusOr<float> RankModel::MeanLoss(
         std::as_bytes(sample_losses), std::as_writable_bytes(std::span(all))));
     double sum = 0;
     for (const double loss : all) sum += loss;
-    mean =
-        static_cast<float>(sum / static_cast<double>(config_.global_batch_size *
-                                                     config_.seq_length));
+    mean = static_cast<float>(sum / static_cast<double>(context_.batch_tokens));
   }
   Communicator& pipeline = mesh_.pipeline();
   SS_RETURN_IF_ERROR(pipeline.Broadcast(
@@ -163,11 +162,22 @@ absl::StatusOr<float> RankModel::MeanLoss(
   return mean;
 }
 
+absl::Status RankModel::CountLoad(const Batch& batch) {
+  BatchLoad& load = context_.batch_load;
+  load = {.is_counting = true,
+          .tokens = std::vector<int64_t>(config_.model.num_experts, 0)};
+  SS_RETURN_IF_ERROR(stage_.RunLayersForward(batch));
+  load.is_counting = false;
+  return mesh_.world().AllReduceSum(load.tokens);
+}
+
 absl::StatusOr<StepResult> RankModel::Step(const Batch& batch, double lr,
                                            int64_t step,
                                            std::optional<double> loss_scale) {
-  const int64_t tokens = config_.global_batch_size * config_.seq_length;
-  context_.token_gradient = TokenGradient(loss_scale, tokens);
+  context_.token_gradient = TokenGradient(loss_scale, context_.batch_tokens);
+  if (config_.moe_loss.counts_whole_batch()) {
+    SS_RETURN_IF_ERROR(CountLoad(batch));
+  }
   std::vector<double> sample_losses(batch.num_samples);
   ResetThreadBufferPeak();
   const int64_t before = ThreadBufferUse().live_bytes;
@@ -178,8 +188,9 @@ absl::StatusOr<StepResult> RankModel::Step(const Batch& batch, double lr,
       }));
   activation_bytes_ =
       std::max(activation_bytes_, ThreadBufferUse().peak_bytes - before);
-  const auto scale = static_cast<float>(1.0 / static_cast<double>(tokens)) /
-                     context_.token_gradient;
+  const auto scale =
+      static_cast<float>(1.0 / static_cast<double>(context_.batch_tokens)) /
+      context_.token_gradient;
   StepResult result;
   SS_ASSIGN_OR_RETURN(result.loss, MeanLoss(sample_losses));
   SS_ASSIGN_OR_RETURN(const double norm,

@@ -67,6 +67,7 @@ class RankModel {
   }
 
  private:
+  absl::Status CountLoad(const Batch& batch);
   absl::StatusOr<float> MeanLoss(std::span<const double> sample_losses);
 
   Mesh& mesh_;

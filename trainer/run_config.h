@@ -12,20 +12,11 @@
 #include "reshard/layout/numerics.h"
 #include "trainer/activation_options.h"
 #include "trainer/lr_schedule.h"
+#include "trainer/moe_loss.h"
 #include "trainer/optim/loss_scale.h"
 #include "trainer/optim/optimizer.h"
 
 namespace shardshift::trainer {
-
-// What training adds to the loss for the routers of a mixture of experts, layer
-// by layer: aux_coeff times Megatron's seq_aux_loss, the mean over the samples
-// of E / (k S^2) sum over experts of (tokens it gets) (sum of its shares in a
-// softmax over all); and z_coeff times the mean over the tokens of
-// (log sum e^logits)^2.
-struct MoeLoss {
-  double aux_coeff = 0;
-  double z_coeff = 0;
-};
 
 struct RunConfig {
   reshard::ModelConfig model;

@@ -96,6 +96,7 @@ constexpr char kHiddenDropout[] = "hidden_dropout";
 // And those not there without losses of the routers.
 constexpr char kMoeAuxLossCoeff[] = "moe_aux_loss_coeff";
 constexpr char kMoeZLossCoeff[] = "moe_z_loss_coeff";
+constexpr char kLoadBalancing[] = "moe_router_load_balancing_type";
 // A section not there where it has its defaults.
 constexpr char kLossScaling[] = "loss_scaling";
 // Keys not there without skipped iterations, and where no loss is scaled.
@@ -222,6 +223,10 @@ json ToState(const StoredRun& run) {
   add(kHiddenDropout, config.hidden_dropout);
   add(kMoeAuxLossCoeff, config.moe_loss.aux_coeff);
   add(kMoeZLossCoeff, config.moe_loss.z_coeff);
+  if (config.moe_loss.load_balancing != MoeLoss().load_balancing) {
+    state["training"][kLoadBalancing] =
+        std::string(Name(config.moe_loss.load_balancing));
+  }
   if (config.loss_scaling != LossScaling{}) {
     state[kLossScaling] = ToJson(config.loss_scaling);
   }
@@ -243,6 +248,16 @@ absl::StatusOr<StoredRun> RunFromState(const json& state) {
   training.ReadIfThere(kMoeAuxLossCoeff, config.moe_loss.aux_coeff);
   training.ReadIfThere(kMoeZLossCoeff, config.moe_loss.z_coeff);
   SS_RETURN_IF_ERROR(training.status());
+  if (training.Has(kLoadBalancing)) {
+    SS_ASSIGN_OR_RETURN(const std::string kind, training.Text(kLoadBalancing));
+    const absl::StatusOr<LoadBalancing> parsed = ParseLoadBalancing(kind);
+    if (!parsed.ok()) {
+      return absl::DataLossError(absl::StrCat("checkpoint state: training.",
+                                              kLoadBalancing, ": ",
+                                              parsed.status().message()));
+    }
+    config.moe_loss.load_balancing = *parsed;
+  }
   SS_ASSIGN_OR_RETURN(config.optimizer, OptimizerFromState(state));
   SS_ASSIGN_OR_RETURN(config.schedule, ScheduleFromState(state));
   SS_ASSIGN_OR_RETURN(config.numerics, reshard::NumericsFromJson(state.value(

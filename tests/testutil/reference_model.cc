@@ -201,8 +201,9 @@ ReferenceModel::Rows ReferenceModel::Mlp(const Tensors& tensors,
   return Multiply(tensors, prefix + "down", inner);
 }
 
-double ReferenceModel::RouterLossOf(
-    const Rows& logits, const std::vector<int64_t>& tokens_of) const {
+void ReferenceModel::AddRouter(const Rows& logits,
+                               const std::vector<int64_t>& tokens_of,
+                               RouterSums& sums) const {
   const auto count = static_cast<double>(seq_length_);
   double aux = 0;
   double z = 0;
@@ -211,18 +212,34 @@ double ReferenceModel::RouterLossOf(
     z += log_sum * log_sum;
     for (size_t e = 0; e < tokens_of.size(); ++e) {
       aux += probabilities[e] * static_cast<double>(tokens_of[e]);
+      sums.shares[e] += probabilities[e];
     }
+  }
+  for (size_t e = 0; e < tokens_of.size(); ++e) {
+    sums.tokens[e] += static_cast<double>(tokens_of[e]);
   }
   aux *= static_cast<double>(model_.num_experts) /
          (static_cast<double>(model_.moe_router_topk) * count * count);
   // The mean over samples, as a sum over tokens.
-  return router_loss_.aux_coeff * aux * count + router_loss_.z_coeff * z;
+  if (!router_loss_.of_batch) sums.loss += router_loss_.aux_coeff * aux * count;
+  sums.loss += router_loss_.z_coeff * z;
+}
+
+double ReferenceModel::BatchLoss(const RouterSums& sums, double count) const {
+  if (!router_loss_.of_batch) return 0;
+  const double rows = static_cast<double>(model_.num_layers) * count;
+  double loss = 0;
+  for (size_t e = 0; e < sums.tokens.size(); ++e) {
+    loss += sums.tokens[e] / rows * sums.shares[e] / rows;
+  }
+  return router_loss_.aux_coeff * static_cast<double>(model_.num_experts) *
+         loss * count;
 }
 
 ReferenceModel::Rows ReferenceModel::Mixture(const Tensors& tensors,
                                              const std::string& prefix,
                                              const Rows& x,
-                                             double& router_loss) const {
+                                             RouterSums& sums) const {
   const int64_t topk = model_.moe_router_topk;
   const Rows logits = Multiply(tensors, prefix + "router", x);
   std::vector<int64_t> tokens_of(model_.num_experts, 0);
@@ -246,7 +263,7 @@ ReferenceModel::Rows ReferenceModel::Mixture(const Tensors& tensors,
       AddTo(y[t], out);
     }
   }
-  router_loss += RouterLossOf(logits, tokens_of);
+  AddRouter(logits, tokens_of, sums);
   if (model_.moe_shared_expert_intermediate_size == 0) return y;
   Rows shared = Mlp(tensors, prefix + "shared_experts.", x);
   if (model_.moe_shared_expert_gate) {
@@ -260,10 +277,11 @@ ReferenceModel::Rows ReferenceModel::Mixture(const Tensors& tensors,
   return y;
 }
 
-ReferenceModel::Losses ReferenceModel::SampleLoss(
-    const Tensors& tensors, std::span<const int32_t> tokens,
-    std::span<const int32_t> labels) const {
-  Losses losses;
+double ReferenceModel::SampleLoss(const Tensors& tensors,
+                                  std::span<const int32_t> tokens,
+                                  std::span<const int32_t> labels,
+                                  RouterSums& sums) const {
+  double loss = 0;
   const auto add = [](Rows& x, const Rows& y) {
     for (size_t t = 0; t < x.size(); ++t) AddTo(x[t], y[t]);
   };
@@ -287,32 +305,32 @@ ReferenceModel::Losses ReferenceModel::SampleLoss(
     }
     add(x, Multiply(tensors, layer + "attention.proj", Attend(q, k, v)));
     const Rows mlp_in = Normalize(tensors, layer + "mlp_norm", x, hidden);
-    add(x, model_.has_experts()
-               ? Mixture(tensors, layer + "mlp.", mlp_in, losses.routers)
-               : Mlp(tensors, layer + "mlp.", mlp_in));
+    add(x, model_.has_experts() ? Mixture(tensors, layer + "mlp.", mlp_in, sums)
+                                : Mlp(tensors, layer + "mlp.", mlp_in));
   }
   const bool untied = model_.untie_embeddings_and_output_weights;
   Rows logits = Multiply(tensors, untied ? "output" : "embedding.word",
                          Normalize(tensors, "final_norm", x, hidden));
   for (int64_t t = 0; t < seq_length_; ++t) {
     const double predicted = logits[t][labels[t]];
-    losses.tokens += Softmax(logits[t]) - predicted;
+    loss += Softmax(logits[t]) - predicted;
   }
-  return losses;
+  return loss;
 }
 
 ReferenceModel::Losses ReferenceModel::MeanLoss(
     const Tensors& tensors, std::span<const int32_t> tokens,
     std::span<const int32_t> labels) const {
-  Losses mean;
+  RouterSums routers = {.tokens = Vector(model_.num_experts, 0.0),
+                        .shares = Vector(model_.num_experts, 0.0)};
+  double loss = 0;
   for (size_t at = 0; at < tokens.size(); at += seq_length_) {
-    const Losses losses = SampleLoss(tensors, tokens.subspan(at, seq_length_),
-                                     labels.subspan(at, seq_length_));
-    mean.tokens += losses.tokens;
-    mean.routers += losses.routers;
+    loss += SampleLoss(tensors, tokens.subspan(at, seq_length_),
+                       labels.subspan(at, seq_length_), routers);
   }
   const auto count = static_cast<double>(tokens.size());
-  return {.tokens = mean.tokens / count, .routers = mean.routers / count};
+  routers.loss += BatchLoss(routers, count);
+  return {.tokens = loss / count, .routers = routers.loss / count};
 }
 
 }  // namespace shardshift

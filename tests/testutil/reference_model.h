@@ -24,6 +24,7 @@ class ReferenceModel {
   // Factors of the losses of a mixture's routers (trainer/run_config.h).
   struct RouterLoss {
     double aux_coeff = 0;
+    bool of_batch = false;  // transformers' load_balancing_loss
     double z_coeff = 0;
   };
 
@@ -55,14 +56,21 @@ class ReferenceModel {
   // `prefix`: "layers.3.mlp.".
   Rows Mlp(const Tensors& tensors, const std::string& prefix,
            const Rows& x) const;
-  // Adds to the routers' loss of the sample.
+  // Of the routers of all layers.
+  struct RouterSums {
+    double loss = 0;  // but for that of the batch
+    Vector tokens;    // that go to each expert
+    Vector shares;    // of each in the softmax over all, summed over tokens
+  };
   Rows Mixture(const Tensors& tensors, const std::string& prefix, const Rows& x,
-               double& router_loss) const;
-  double RouterLossOf(const Rows& logits,
-                      const std::vector<int64_t>& tokens_of) const;
-  // Sums over the tokens.
-  Losses SampleLoss(const Tensors& tensors, std::span<const int32_t> tokens,
-                    std::span<const int32_t> labels) const;
+               RouterSums& sums) const;
+  void AddRouter(const Rows& logits, const std::vector<int64_t>& tokens_of,
+                 RouterSums& sums) const;
+  // Of the batch, as a sum over its `count` tokens.
+  double BatchLoss(const RouterSums& sums, double count) const;
+  // The sum over the tokens. Adds to those of the routers.
+  double SampleLoss(const Tensors& tensors, std::span<const int32_t> tokens,
+                    std::span<const int32_t> labels, RouterSums& sums) const;
 
   reshard::ModelConfig model_;
   int64_t seq_length_;

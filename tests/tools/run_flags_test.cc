@@ -80,7 +80,7 @@ const std::vector<std::string>& ExpertFlags() {
 
 TEST(RunFlags, KnowTheLossesOfRoutersWhereThereIsTraining) {
   const std::vector<std::string> flags = {
-      "--moe-router-load-balancing-type=seq_aux_loss",
+      "--moe-router-load-balancing-type=load_balancing_loss",
       "--moe-aux-loss-coeff=0.01", "--moe-z-loss-coeff=0.001"};
   EXPECT_EQ(Parse(flags).moe_aux_loss_coeff, 0.01);
   EXPECT_EQ(Parse(flags).moe_z_loss_coeff, 0.001);

@@ -143,6 +143,27 @@ TEST(RunState, HasNoTrackersWhereNoLossIsScaled) {
   EXPECT_EQ(back.progress.loss_scale, std::nullopt);
 }
 
+TEST(RunState, HasKeysOfTheRoutersLossWhereThereIsOne) {
+  StoredRun run = DistinctRun();
+  EXPECT_FALSE(
+      ToState(run)["training"].contains("moe_router_load_balancing_type"));
+  run.config.moe_loss = {.load_balancing = LoadBalancing::kLoadBalancingLoss,
+                         .aux_coeff = 0.5,
+                         .z_coeff = 0.25};
+  json state = ToState(run);
+  ASSERT_OK_AND_ASSIGN(const StoredRun back, RunFromState(state));
+  EXPECT_EQ(back.config.moe_loss.load_balancing,
+            LoadBalancing::kLoadBalancingLoss);
+  EXPECT_EQ(back.config.moe_loss.aux_coeff, 0.5);
+  EXPECT_EQ(back.config.moe_loss.z_coeff, 0.25);
+  for (const json& wrong : {json("sinkhorn"), json(1)}) {
+    state["training"]["moe_router_load_balancing_type"] = wrong;
+    EXPECT_THAT(RunFromState(state),
+                StatusIs(absl::StatusCode::kDataLoss,
+                         HasSubstr("moe_router_load_balancing_type")));
+  }
+}
+
 TEST(RunState, HasKeysOfDropoutWhereSomethingIsDropped) {
   StoredRun run = DistinctRun();
   EXPECT_FALSE(ToState(run)["training"].contains("attention_dropout"));

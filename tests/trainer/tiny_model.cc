@@ -114,6 +114,8 @@ RunConfig TinyMixtral() {
   config.model.num_experts = 4;
   config.model.moe_ffn_hidden_size = 32;
   config.model.moe_router_topk = 2;
+  config.moe_loss = {.load_balancing = LoadBalancing::kLoadBalancingLoss,
+                     .aux_coeff = 0.05};
   return config;
 }
 

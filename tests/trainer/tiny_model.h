@@ -33,7 +33,8 @@ RunConfig TinyMultiQuery();
 // exact GELU, LayerNorms of query and key heads, 4 groups, interpolation:
 RunConfig TinyExactGelu();
 
-// Mixtures of four experts, two for each token. Under RMSNorm:
+// Mixtures of four experts, two for each token. Under RMSNorm, with the
+// router's loss of the whole batch:
 RunConfig TinyMixtral();
 // a shared expert behind a gate, shares of a softmax over all experts, norms of
 // query and key heads, plain GELU, tied embeddings, dropout, losses of the

@@ -9,12 +9,14 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/kernels.h"
 #include "reshard/layout/model_config.h"
 #include "trainer/activation_options.h"
 #include "trainer/layers/sequence_shards.h"
 #include "trainer/mesh.h"
+#include "trainer/moe_loss.h"
 #include "trainer/optim/gradient_buffer.h"
 #include "trainer/optim/gradients.h"
 #include "trainer/parameters.h"
@@ -29,10 +31,11 @@ struct DropoutContext {
   double hidden = 0;
 };
 
-// RunConfig::moe_loss.
-struct MoeLossContext {
-  double aux_coeff = 0;
-  double z_coeff = 0;
+// The tokens of the whole batch by expert, all layers together. Before the
+// backward passes, where the loss of the routers asks for it.
+struct BatchLoad {
+  bool is_counting = false;     // whether forward passes add to `tokens`
+  std::vector<int64_t> tokens;  // empty where it is not asked for
 };
 
 struct LayerContext {
@@ -45,10 +48,12 @@ struct LayerContext {
   const SequenceShards& shards;
   ActivationOptions activations;
   DropoutContext dropout;
-  MoeLossContext moe_loss;
+  MoeLoss moe_loss;
+  BatchLoad batch_load;
   // What the gradient of the loss of each token begins with; a power of two.
   float token_gradient = 1.0F;
   int64_t seq_length;          // S
+  int64_t batch_tokens;        // of the global batch
   int64_t tensor_granularity;  // Gt: leaves of every sum TP can split
 
   // The leaves that one tensor-parallel rank evaluates.

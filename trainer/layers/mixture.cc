@@ -60,6 +60,11 @@ absl::Status Mixture::Route(const float* x, const MicroBatch& batch,
                   .over_all = model.moe_router_pre_softmax,
                   .chosen = cache.chosen.data(),
                   .weights = cache.weights.data()});
+  if (context_.batch_load.is_counting) {
+    for (const int32_t expert : cache.chosen) {
+      ++context_.batch_load.tokens[expert];
+    }
+  }
   SS_ASSIGN_OR_RETURN(cache.dispatch,
                       TokenDispatch::Create(context_, batch, cache.chosen));
   return absl::OkStatus();
@@ -177,16 +182,20 @@ absl::Status Mixture::BackwardExperts(const float* d_outputs,
 // as that of the tokens' losses is.
 std::vector<double> Mixture::LoadGradient(const TokenDispatch& dispatch,
                                           int64_t sample) const {
+  const MoeLoss& loss = context_.moe_loss;
   const reshard::ModelConfig& model = context_.model;
-  if (context_.moe_loss.aux_coeff == 0) return {};
-  const double factor =
-      context_.token_gradient * context_.moe_loss.aux_coeff *
-      static_cast<double>(model.num_experts) /
-      static_cast<double>(model.moe_router_topk * context_.seq_length);
+  if (loss.aux_coeff == 0) return {};
+  const double factor = context_.token_gradient * loss.aux_coeff *
+                        static_cast<double>(model.num_experts);
+  const bool of_batch = loss.counts_whole_batch();
+  const auto rows = static_cast<double>(
+      of_batch ? model.num_layers * model.num_layers * context_.batch_tokens
+               : model.moe_router_topk * context_.seq_length);
   std::vector<double> load;
   for (int64_t expert = 0; expert < model.num_experts; ++expert) {
-    load.push_back(factor *
-                   static_cast<double>(dispatch.TokensOf(sample, expert)));
+    const int64_t tokens = of_batch ? context_.batch_load.tokens[expert]
+                                    : dispatch.TokensOf(sample, expert);
+    load.push_back(factor / rows * static_cast<double>(tokens));
   }
   return load;
 }

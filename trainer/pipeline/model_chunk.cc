@@ -14,12 +14,16 @@ ModelChunk::ModelChunk(LayerContext& context, const Role& role,
   if (role.has_head) head_.emplace(context, tied_entry);
 }
 
-absl::Status ModelChunk::Forward(Buffer& x, Cache& cache,
-                                 std::span<double> sample_losses) {
+absl::Status ModelChunk::ForwardLayers(Buffer& x, Cache& cache) {
   if (embedding_.has_value()) {
     SS_RETURN_IF_ERROR(embedding_->Forward(cache.batch, x.data()));
   }
-  SS_RETURN_IF_ERROR(layers_.Forward(cache.batch, x, cache.layers));
+  return layers_.Forward(cache.batch, x, cache.layers);
+}
+
+absl::Status ModelChunk::Forward(Buffer& x, Cache& cache,
+                                 std::span<double> sample_losses) {
+  SS_RETURN_IF_ERROR(ForwardLayers(x, cache));
   if (!head_.has_value()) return absl::OkStatus();
   cache.head_in = std::move(x);
   return head_->Forward(cache.head_in.data(), cache.batch, cache.head,

@@ -44,9 +44,11 @@ class ModelChunk {
   bool has_embedding() const { return embedding_.has_value(); }
   bool has_head() const { return head_.has_value(); }
 
-  // Of cache.batch. x [r, H] becomes the output in place; with the embedding
-  // it is written first, with the head it is used up and sample_losses, [b],
-  // are set.
+  // Of cache.batch. x [r, H] becomes the output of the layers in place; with
+  // the embedding it is written first.
+  absl::Status ForwardLayers(Buffer& x, Cache& cache);
+
+  // The same, and with the head x is used up and sample_losses, [b], are set.
   absl::Status Forward(Buffer& x, Cache& cache,
                        std::span<double> sample_losses);
 

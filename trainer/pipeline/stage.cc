@@ -91,16 +91,36 @@ absl::Status Stage::Backward(const PipelineStep& step,
   return chunk.has_embedding() ? absl::OkStatus() : Send(step, dx);
 }
 
+std::vector<PipelineStep> Stage::ScheduleFor(const Batch& batch) const {
+  const Mesh& mesh = context_.mesh;
+  return ScheduleOf({.stages = mesh.layout().pipeline,
+                     .chunks = std::ssize(chunks_),
+                     .micro_batches = batch.num_micro_batches()},
+                    mesh.at().pipeline);
+}
+
+absl::Status Stage::RunLayersForward(const Batch& batch) {
+  const absl::Time begin = absl::Now();
+  for (const PipelineStep& step : ScheduleFor(batch)) {
+    if (step.kind == PipelineStep::Kind::kBackward) continue;
+    ModelChunk& chunk = chunks_[step.chunk];
+    ModelChunk::Cache cache;
+    cache.batch = Slice(batch, step.micro_batch);
+    Buffer x = MakeActivation(cache.batch);
+    if (!chunk.has_embedding()) SS_RETURN_IF_ERROR(Receive(step, x));
+    SS_RETURN_IF_ERROR(chunk.ForwardLayers(x, cache));
+    if (!chunk.has_head()) SS_RETURN_IF_ERROR(Send(step, x));
+  }
+  times_.whole += absl::Now() - begin;
+  return absl::OkStatus();
+}
+
 absl::Status Stage::RunBatch(const Batch& batch,
                              std::span<double> sample_losses,
                              absl::FunctionRef<absl::Status()> chunk_done) {
   const absl::Time begin = absl::Now();
-  const Mesh& mesh = context_.mesh;
-  const PipelineShape shape = {.stages = mesh.layout().pipeline,
-                               .chunks = std::ssize(chunks_),
-                               .micro_batches = batch.num_micro_batches()};
   context_.all_gradients.BeginBatch();
-  for (const PipelineStep& step : ScheduleOf(shape, mesh.at().pipeline)) {
+  for (const PipelineStep& step : ScheduleFor(batch)) {
     const std::pair<int64_t, int64_t> key = {step.chunk, step.micro_batch};
     if (step.kind == PipelineStep::Kind::kForward) {
       ModelChunk::Cache& cache = in_flight_[key];
@@ -109,7 +129,7 @@ absl::Status Stage::RunBatch(const Batch& batch,
     } else {
       SS_RETURN_IF_ERROR(Backward(step, in_flight_.at(key)));
       in_flight_.erase(key);
-      if (step.micro_batch == shape.micro_batches - 1) {
+      if (step.micro_batch == batch.num_micro_batches() - 1) {
         SS_RETURN_IF_ERROR(chunk_done());
       }
     }

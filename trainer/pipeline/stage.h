@@ -46,10 +46,14 @@ class Stage {
   absl::Status RunBatch(const Batch& batch, std::span<double> sample_losses,
                         absl::FunctionRef<absl::Status()> chunk_done);
 
+  // Runs the layers alone forward, over all micro-batches, and keeps nothing.
+  absl::Status RunLayersForward(const Batch& batch);
+
   // Of all batches so far.
   const StageTimes& times() const { return times_; }
 
  private:
+  std::vector<PipelineStep> ScheduleFor(const Batch& batch) const;
   MicroBatch Slice(const Batch& batch, int64_t micro_batch) const;
   // An activation of a micro-batch, or its gradient, between two chunks.
   Buffer MakeActivation(const MicroBatch& batch) const;

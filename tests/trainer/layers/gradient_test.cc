@@ -96,6 +96,7 @@ class Reference {
   Reference(const RunConfig& config, const LogicalValues& weights)
       : model_(config.model, config.seq_length,
                {.aux_coeff = config.moe_loss.aux_coeff,
+                .of_batch = config.moe_loss.counts_whole_batch(),
                 .z_coeff = config.moe_loss.z_coeff}),
         batch_(MockBatch(config, 0)) {
     for (const std::vector<float>& tensor : weights) {

@@ -201,22 +201,25 @@ std::vector<reshard::Layout> Layouts(const RunConfig& config) {
   return layouts;
 }
 
+// The mean is over one position less.
+constexpr double kScale = static_cast<double>(kPositions) / (kPositions - 1);
+
+// `prefix`: of the fixture's names of them.
 void ExpectGradients(const HfFixture& fixture, const LogicalValues& values,
-                     Worst& worst) {
-  // The mean is over one position less.
-  constexpr double kScale = static_cast<double>(kPositions) / (kPositions - 1);
+                     const std::string& prefix, Worst& worst) {
   ASSERT_OK_AND_ASSIGN(FixtureTensors gradients, fixture.ToHf(values));
-  size_t num_compared = 0;
+  int64_t num_compared = 0;
   for (const auto& [name, tensor] : fixture.parity()) {
-    if (!name.starts_with("grad.")) continue;
+    if (!name.starts_with(prefix)) continue;
     ++num_compared;
-    const auto found = gradients.find(name.substr(5));
+    const auto found = gradients.find(name.substr(prefix.size()));
     ASSERT_NE(found, gradients.end()) << name;
     ASSERT_EQ(found->second.shape, tensor.shape) << name;
     for (double& value : found->second.values) value *= kScale;
     worst.Add(name, RelativeError(found->second.values, tensor.values));
   }
-  EXPECT_EQ(num_compared, gradients.size());
+  EXPECT_EQ(num_compared, prefix == "grad." ? std::ssize(gradients)
+                                            : fixture.model().num_layers);
 }
 
 class HfParity : public ::testing::TestWithParam<std::string> {};
@@ -236,12 +239,30 @@ TEST_P(HfParity, HoldsForLogitsLossAndEveryGradient) {
         NameOf(layout),
         RelativeError(computed.logits, fixture.parity().at("logits").values));
     losses.Add(NameOf(layout), std::abs(computed.loss / loss - 1));
-    ExpectGradients(fixture, computed.gradients, gradients);
+    ExpectGradients(fixture, computed.gradients, "grad.", gradients);
     if (first.empty()) first = computed.gradients;
     EXPECT_TRUE(computed.gradients == first);
   }
   std::cout << "worst: logits " << logits << ", loss " << losses
             << ", gradients " << gradients << "\n";
+}
+
+// Of the routers, with 0.01 of transformers' load_balancing_loss.
+TEST_P(HfParity, HoldsForGradientsOfTheLoadBalancingLoss) {
+  ASSERT_OK_AND_ASSIGN(const HfFixture fixture, HfFixture::Open(GetParam()));
+  RunConfig config = ConfigOf(fixture);
+  if (!config.model.has_experts()) GTEST_SKIP() << "no experts";
+  // The router's loss is over all positions.
+  config.moe_loss = {.load_balancing = LoadBalancing::kLoadBalancingLoss,
+                     .aux_coeff = 0.01 / kScale};
+  Worst gradients;
+  for (const reshard::Layout& layout : Layouts(config)) {
+    SCOPED_TRACE(NameOf(layout));
+    ASSERT_OK_AND_ASSIGN(const Computed computed,
+                         Compute(fixture, config, layout));
+    ExpectGradients(fixture, computed.gradients, "aux.grad.", gradients);
+  }
+  std::cout << "worst: gradients " << gradients << "\n";
 }
 
 TEST_P(HfParity, HoldsForTenAdamWSteps) {
