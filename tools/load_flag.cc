@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/load_flag.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/run_dir.h"
 #include "reshard/exec/checkpoint_state.h"
 #include "reshard/formats/open_source.h"
+#include "reshard/formats/weights_check.h"
 #include "tools/train_ranks.h"
 
 namespace shardshift {
@@ -43,6 +46,13 @@ absl::StatusOr<LoadedCheckpoint> ReadRun(
   loaded.checkpoint.micro_batch_size = record->micro_batch_size;
   loaded.checkpoint.activations = record->activations;
   return loaded;
+}
+
+// A run trains its masters, whatever the run before computed with.
+void PrintKept(const ckpt::Reader& reader, const PrintLine& print) {
+  const std::vector<std::string> kept = reshard::KeptWeights(reader);
+  if (kept.empty()) return;
+  print(absl::StrCat("masters are taken, not ", reshard::DescribeKept(kept)));
 }
 
 // Nothing to be done about a --load that is not there.
@@ -81,6 +91,7 @@ absl::StatusOr<std::optional<LoadedCheckpoint>> FindWeights(
                       reshard::ReadWholeModel(reader));
   flags.print(absl::StrCat("starting from the weights of ", reader.directory(),
                            ", format ", reshard::InfoOf(source->format).name));
+  PrintKept(reader, flags.print);
   LoadedCheckpoint loaded{.reader = source->reader};
   loaded.weights =
       KnownModel{.model = whole.state.model, .origin = reader.directory()};
@@ -107,6 +118,7 @@ absl::StatusOr<std::optional<LoadedCheckpoint>> FindCheckpoint(
   flags.print(absl::StrCat("loading ", loaded.reader->directory(),
                            ", written on ",
                            reshard::ToString(loaded.checkpoint.layout)));
+  PrintKept(*loaded.reader, flags.print);
   return loaded;
 }
 

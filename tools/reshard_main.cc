@@ -14,6 +14,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "ckpt/core/dtype.h"
@@ -132,45 +134,46 @@ absl::StatusOr<reshard::ReshardReport> Export(
 }
 
 absl::Status Reshard(const ReshardFlags& flags,
-                     const reshard::OpenedSource& source, reshard::Format to,
+                     const reshard::OpenOptions& open,
+                     reshard::OpenedSource& source, reshard::Format to,
                      const reshard::CopyChoice& choice,
                      reshard::Processes& processes) {
   const bool is_first = processes.rank() == 0;
   const absl::Time begin = absl::Now();
-  const absl::StatusOr<reshard::ReshardReport> report = [&] {
-    ProgressBar bar;
-    const auto show = [&bar, is_first](int64_t done, int64_t total) {
-      if (is_first) bar.Show(done, total);
-    };
-    const std::function<absl::Status(std::span<const reshard::ExpectedTensor>)>
-        verify = [&source](std::span<const reshard::ExpectedTensor> copied) {
-          return reshard::VerifySource(source, copied);
+  const auto make =
+      [&](const reshard::OpenedSource& from,
+          const std::function<absl::Status(
+              std::span<const reshard::ExpectedTensor>)>& verify) {
+        ProgressBar bar;
+        const auto show = [&bar, is_first](int64_t done, int64_t total) {
+          if (is_first) bar.Show(done, total);
         };
-    const reshard::ReshardOptions options = {
-        .choice = choice,
-        .generic = flags.generic,
-        .memory_bytes = MemoryOfBands(flags),
-        .codec = flags.codec,
-        // Several processes have each seen a share: they checked before.
-        .before_publish = processes.size() > 1 ? nullptr : verify,
-        .progress = show};
-    return to == reshard::Format::kNative
-               ? reshard::ReshardCheckpoint(*source.reader, flags.destination,
-                                            ApplyLayout(flags.layout, {}),
-                                            options, processes)
-               : Export(flags, source, to, options);
-  }();
-  SS_RETURN_IF_ERROR(report.status());
+        const reshard::ReshardOptions options = {
+            .choice = choice,
+            .generic = flags.generic,
+            .memory_bytes = MemoryOfBands(flags),
+            .codec = flags.codec,
+            // Several processes have each seen a share: they checked before.
+            .before_publish = processes.size() > 1 ? nullptr : verify,
+            .progress = show};
+        return to == reshard::Format::kNative
+                   ? reshard::ReshardCheckpoint(*from.reader, flags.destination,
+                                                ApplyLayout(flags.layout, {}),
+                                                options, processes)
+                   : Export(flags, from, to, options);
+      };
+  SS_ASSIGN_OR_RETURN(const reshard::ReshardReport report,
+                      reshard::CopyVerified(flags.source, open, source, make));
   if (!is_first) return absl::OkStatus();
-  if (!report->replaced_leftover.empty()) {
-    std::cerr << "replaced " << report->replaced_leftover
+  if (!report.replaced_leftover.empty()) {
+    std::cerr << "replaced " << report.replaced_leftover
               << ", left by an earlier reshard" << std::endl;
   }
-  const FinishedReshard finished = {*report, source, to, flags.destination,
+  const FinishedReshard finished = {report, source, to, flags.destination,
                                     absl::ToDoubleSeconds(absl::Now() - begin)};
   std::cout << (flags.json ? ReportJson(finished).dump() + "\n"
                            : ReportText(finished));
-  return report->proof;
+  return report.proof;
 }
 
 void PrintNotes(const reshard::OpenedSource& source) {
@@ -239,6 +242,29 @@ absl::Status CheckFlags(const ReshardFlags& flags, reshard::Format to,
   return absl::OkStatus();
 }
 
+// The first process verifies, and all open the source again if weights have to
+// be kept.
+absl::Status VerifyTogether(const ReshardFlags& flags,
+                            reshard::Processes& processes,
+                            reshard::OpenOptions options,
+                            reshard::OpenedSource& source) {
+  absl::StatusOr<std::string> names = "";
+  if (processes.rank() == 0) {
+    const auto kept = reshard::VerifySource(source);
+    names = kept.ok() ? absl::StatusOr<std::string>(absl::StrJoin(*kept, "\n"))
+                      : kept.status();
+  }
+  SS_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                      reshard::AllGatherIfOk(processes, names));
+  if (all.front().empty()) return absl::OkStatus();
+  options.keep_weights = absl::StrSplit(all.front(), '\n');
+  absl::StatusOr<reshard::OpenedSource> again =
+      reshard::OpenSource(flags.source, options);
+  SS_RETURN_IF_ERROR(reshard::Agree(processes, again.status()));
+  source = *std::move(again);
+  return absl::OkStatus();
+}
+
 // The work of one process. All of them come to the same end.
 absl::Status RunOn(const ReshardFlags& flags, reshard::Processes& processes) {
   const bool is_first = processes.rank() == 0;
@@ -246,17 +272,17 @@ absl::Status RunOn(const ReshardFlags& flags, reshard::Processes& processes) {
   if (!to.ok()) return Annotate(to.status(), "--to");
   SS_RETURN_IF_ERROR(CheckFlags(flags, *to, processes));
   SS_ASSIGN_OR_RETURN(const reshard::OpenOptions options, OpenOptionsOf(flags));
-  const absl::StatusOr<reshard::OpenedSource> source =
+  absl::StatusOr<reshard::OpenedSource> source =
       reshard::OpenSource(flags.source, options);
   SS_RETURN_IF_ERROR(reshard::Agree(processes, source.status()));
   if (processes.size() > 1 && !flags.dry_run) {
-    SS_RETURN_IF_ERROR(
-        reshard::Agree(processes, is_first ? reshard::VerifySource(*source)
-                                           : absl::OkStatus()));
+    SS_RETURN_IF_ERROR(VerifyTogether(flags, processes, options, *source));
   }
   if (is_first) PrintNotes(*source);
   SS_ASSIGN_OR_RETURN(const reshard::CopyChoice choice, ChoiceOf(flags));
-  if (!flags.dry_run) return Reshard(flags, *source, *to, choice, processes);
+  if (!flags.dry_run) {
+    return Reshard(flags, options, *source, *to, choice, processes);
+  }
   return reshard::Agree(processes, is_first
                                        ? PrintDryRun(flags, *source, choice)
                                        : absl::OkStatus());

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "reshard/formats/weights_check.h"
 
 namespace shardshift {
 namespace {
@@ -100,6 +101,10 @@ std::string ReportText(const FinishedReshard& finished) {
   absl::StrAppendFormat(&text, "\nfingerprint %s before, %s after: %s\n",
                         ToString(report.root_before),
                         ToString(report.root_after), Verdict(report));
+  if (!report.kept_weights.empty()) {
+    absl::StrAppend(&text, "kept: ", reshard::DescribeKept(report.kept_weights),
+                    "\n");
+  }
   return absl::StrCat(text, LeftOutText(LeftOut(report, source)));
 }
 
@@ -109,6 +114,7 @@ nlohmann::json ReportJson(const FinishedReshard& finished) {
           {"from", ToJson(source.format, report.from)},
           {"to", ToJson(to, report.to)},
           {"left_out", LeftOut(report, source)},
+          {"kept_weights", report.kept_weights},
           {"lost", JsonOf(source.lost)},
           {"tensors", report.tensors},
           {"bytes", report.payload_bytes},

@@ -65,6 +65,31 @@ absl::Status Refuse(const ckpt::Reader& reader, const ckpt::Tensor& tensor,
       reader.directory(), ": ", ckpt::Describe(tensor), " ", problem));
 }
 
+absl::Status CheckRole(const ckpt::Reader& reader, const LogicalTensor& tensor,
+                       absl::string_view role) {
+  ckpt::Tensor expected{.name = tensor.name,
+                        .role = std::string(role),
+                        .dtype = ckpt::DType::kF32,
+                        .shape = tensor.shape};
+  const absl::StatusOr<int64_t> index = reader.FindTensor(tensor.name, role);
+  if (!index.ok()) {
+    return Refuse(reader, expected,
+                  "is missing; of a copy of some tensors, `reshard --select` "
+                  "takes those that it has");
+  }
+  const ckpt::Tensor& found = reader.table().tensors[*index];
+  if (HasRole(role, Content::kWeights) &&
+      ckpt::CheckConversion(found.dtype, ckpt::DType::kF32).ok()) {
+    expected.dtype = found.dtype;
+  }
+  if (found == expected) return absl::OkStatus();
+  return Refuse(
+      reader, found,
+      absl::StrCat("is ", ckpt::Name(found.dtype), ckpt::ToString(found.shape),
+                   ", the model has ", ckpt::Name(expected.dtype),
+                   ckpt::ToString(tensor.shape)));
+}
+
 }  // namespace
 
 absl::StatusOr<CheckpointState> ReadTexts(const ckpt::Reader& reader) {
@@ -126,30 +151,10 @@ absl::Status CheckStored(const ckpt::Reader& reader,
                          Content content) {
   for (const LogicalTensor& tensor : tensors) {
     for (const char* role : RolesOf(content)) {
-      ckpt::Tensor expected{.name = tensor.name,
-                            .role = role,
-                            .dtype = ckpt::DType::kF32,
-                            .shape = tensor.shape};
-      const absl::StatusOr<int64_t> index =
-          reader.FindTensor(tensor.name, role);
-      if (!index.ok()) {
-        return Refuse(reader, expected,
-                      "is missing; of a copy of some tensors, `reshard "
-                      "--select` takes those that it has");
-      }
-      const ckpt::Tensor& found = reader.table().tensors[*index];
-      if (content == Content::kWeights &&
-          ckpt::CheckConversion(found.dtype, ckpt::DType::kF32).ok()) {
-        expected.dtype = found.dtype;
-      }
-      if (found != expected) {
-        return Refuse(
-            reader, found,
-            absl::StrCat("is ", ckpt::Name(found.dtype),
-                         ckpt::ToString(found.shape), ", the model has ",
-                         ckpt::Name(expected.dtype),
-                         ckpt::ToString(tensor.shape)));
-      }
+      SS_RETURN_IF_ERROR(CheckRole(reader, tensor, role));
+    }
+    if (content == Content::kTraining && KeepsWeight(reader, tensor.name)) {
+      SS_RETURN_IF_ERROR(CheckRole(reader, tensor, kWeightRoles[0]));
     }
   }
   return absl::OkStatus();
@@ -161,11 +166,36 @@ absl::Status CheckNothingElse(const ckpt::Reader& reader,
   absl::flat_hash_set<absl::string_view> known;
   for (const LogicalTensor& tensor : tensors) known.insert(tensor.name);
   for (const ckpt::Tensor& found : reader.table().tensors) {
-    if (!known.contains(found.name) || !HasRole(found.role, content)) {
+    // Beside masters, which CheckStored wants, weights may be kept.
+    const bool has_role =
+        HasRole(found.role, content) || HasRole(found.role, Content::kWeights);
+    if (!known.contains(found.name) || !has_role) {
       return Refuse(reader, found, "does not belong to the model");
     }
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> FindWeight(const ckpt::Reader& reader,
+                                   absl::string_view name) {
+  absl::StatusOr<int64_t> weight = reader.FindTensor(name, kWeightRoles[0]);
+  if (weight.ok()) return weight;
+  return reader.FindTensor(name, kOptimizerRoles[0]);
+}
+
+bool KeepsWeight(const ckpt::Reader& reader, absl::string_view name) {
+  return reader.FindTensor(name, kWeightRoles[0]).ok() &&
+         reader.FindTensor(name, kOptimizerRoles[0]).ok();
+}
+
+std::vector<std::string> KeptWeights(const ckpt::Reader& reader) {
+  std::vector<std::string> names;
+  for (const ckpt::Tensor& tensor : reader.table().tensors) {
+    if (tensor.role == kWeightRoles[0] && KeepsWeight(reader, tensor.name)) {
+      names.push_back(tensor.name);
+    }
+  }
+  return names;
 }
 
 absl::StatusOr<WholeModel> ReadWholeModel(const ckpt::Reader& reader) {

@@ -51,18 +51,31 @@ std::string StateText(const nlohmann::json& json);
 Content ContentOf(const ckpt::Reader& reader);
 
 // Whether `tensors` are stored under every role of `content`, in the expected
-// shapes, as F32; weights as any float dtype.
+// shapes, as F32; weights as any float dtype, also where they are kept beside
+// masters.
 // Errors: FailedPrecondition naming the first tensor that is missing, or of
 // another shape or dtype, with what was expected and found.
 absl::Status CheckStored(const ckpt::Reader& reader,
                          const std::vector<LogicalTensor>& tensors,
                          Content content);
 
-// Whether nothing but `tensors` is stored, under roles of `content`.
+// Whether nothing but `tensors` is stored, under roles of `content`; beside
+// those of training also weights.
 // Errors: FailedPrecondition naming the first other one.
 absl::Status CheckNothingElse(const ckpt::Reader& reader,
                               const std::vector<LogicalTensor>& tensors,
                               Content content);
+
+// The tensor of what the model computes with: the weight, or the master if that
+// is all there is. Errors: NotFound if there is neither.
+absl::StatusOr<int64_t> FindWeight(const ckpt::Reader& reader,
+                                   absl::string_view name);
+
+// Whether there is a weight beside the master.
+bool KeepsWeight(const ckpt::Reader& reader, absl::string_view name);
+
+// Names of all such tensors, in their order.
+std::vector<std::string> KeptWeights(const ckpt::Reader& reader);
 
 // A checkpoint that holds a model and nothing else.
 struct WholeModel {

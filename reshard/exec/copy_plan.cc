@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -53,7 +54,7 @@ class CopyPlanner {
                         Select(tensors, choice_.select));
     SS_RETURN_IF_ERROR(Check(tensors, selected));
     std::vector<std::vector<WriteItem>> items =
-        AssignWriters(model, layout, to_);
+        AssignWriters(model, layout, to_, KeepingWeights(tensors));
     CopyPlan plan;
     std::map<std::pair<int64_t, int64_t>, TensorCopy> copies;
     for (size_t rank = 0; rank < items.size(); ++rank) {
@@ -97,12 +98,23 @@ class CopyPlanner {
     return CheckNothingElse(source_, tensors, from_);
   }
 
+  std::vector<bool> KeepingWeights(
+      const std::vector<LogicalTensor>& tensors) const {
+    if (to_ != Content::kTraining) return {};
+    std::vector<bool> keeps_weight;
+    keeps_weight.reserve(tensors.size());
+    for (const LogicalTensor& tensor : tensors) {
+      keeps_weight.push_back(KeepsWeight(source_, tensor.name));
+    }
+    return keeps_weight;
+  }
+
   absl::Status SetSource(const LogicalTensor& tensor, int64_t role,
                          TensorCopy& copy) const {
-    const char* from_role =
-        from_ == to_ ? RolesOf(to_)[role] : kOptimizerRoles[0];
-    SS_ASSIGN_OR_RETURN(copy.source,
-                        source_.FindTensor(tensor.name, from_role));
+    SS_ASSIGN_OR_RETURN(
+        copy.source, to_ == Content::kWeights
+                         ? FindWeight(source_, tensor.name)
+                         : source_.FindTensor(tensor.name, RoleAt(to_, role)));
     return absl::OkStatus();
   }
 
@@ -155,6 +167,18 @@ bool Converts(const ckpt::Reader& source, const CopyPlan& plan) {
                             source.table().tensors[copy.source].dtype;
   }
   return absl::c_any_of(is_kept, [](const auto& kept) { return !kept.second; });
+}
+
+std::vector<std::string> KeptWeights(const ckpt::Reader& source,
+                                     const CopyPlan& plan) {
+  std::set<std::string> names;
+  for (const TensorCopy& copy : plan.tensors) {
+    const ckpt::Tensor& tensor = source.table().tensors[copy.source];
+    if (tensor.role == kWeightRoles[0] && KeepsWeight(source, tensor.name)) {
+      names.insert(tensor.name);
+    }
+  }
+  return {names.begin(), names.end()};
 }
 
 int64_t PayloadBytes(const TargetPart& part) {

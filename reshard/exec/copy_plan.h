@@ -19,8 +19,8 @@ namespace shardshift::reshard {
 
 // What of a checkpoint is copied, and as what.
 struct CopyChoice {
-  // Leaves optimizer state behind: the master becomes the weight. A source
-  // without such state needs no choice.
+  // Leaves optimizer state behind: the master becomes the weight, where none is
+  // kept beside it. A source without such state needs no choice.
   bool weights_only = false;
   std::optional<ckpt::DType> dtype = std::nullopt;  // of weights; else theirs
   std::string select = "*";  // tensors by name, a shell's pattern
@@ -47,6 +47,11 @@ CopyPlan OnlyParts(const CopyPlan& plan, const std::vector<bool>& is_wanted);
 
 // Whether a tensor of the source is to be there in no copy of its own dtype.
 bool Converts(const ckpt::Reader& source, const CopyPlan& plan);
+
+// Tensors of which the plan copies a weight that the source keeps beside the
+// master, by name, in their order.
+std::vector<std::string> KeptWeights(const ckpt::Reader& source,
+                                     const CopyPlan& plan);
 
 // Payload to be written.
 int64_t PayloadBytes(const TargetPart& part);

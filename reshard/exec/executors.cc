@@ -27,7 +27,7 @@ std::vector<ckpt::FragmentSpec> FragmentSpecs(
   specs.reserve(items.size());
   for (const WriteItem& item : items) {
     specs.push_back({.tensor = tensors[item.tensor].name,
-                     .role = RolesOf(content)[item.role],
+                     .role = RoleAt(content, item.role),
                      .dtype = ckpt::DType::kF32,
                      .shape = tensors[item.tensor].shape,
                      .box = item.box});

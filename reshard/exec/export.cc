@@ -124,6 +124,7 @@ absl::StatusOr<ReshardReport> ExportCheckpoint(const ckpt::Reader& source,
   report.payload_bytes = total_bytes;
   report.parts = std::ssize(plan.files);
   report.converted = Converts(source, copies);
+  report.kept_weights = KeptWeights(source, copies);
   report.left_out = plan.left_out;
   if (run.replaced_leftover()) report.replaced_leftover = run.path();
   SS_ASSIGN_OR_RETURN(const ckpt::Table written,

@@ -23,12 +23,19 @@ int64_t TensorBytes(const ckpt::Tensor& tensor) {
          ckpt::ItemSize(tensor.dtype);
 }
 
+// A master is one if there is no other.
+bool IsWeight(const ckpt::Reader& source, const ckpt::Tensor& tensor) {
+  return tensor.role == kWeightRoles[0] ||
+         (tensor.role == kOptimizerRoles[0] &&
+          !source.FindTensor(tensor.name, kWeightRoles[0]).ok());
+}
+
 absl::StatusOr<std::vector<int64_t>> ChosenTensors(const ckpt::Reader& source,
                                                    const CopyChoice& choice) {
   const auto& tensors = source.table().tensors;
   std::vector<int64_t> chosen;
   for (size_t t = 0; t < tensors.size(); ++t) {
-    if (choice.weights_only && tensors[t].role != kWeightRoles[0]) continue;
+    if (choice.weights_only && !IsWeight(source, tensors[t])) continue;
     if (fnmatch(choice.select.c_str(), tensors[t].name.c_str(), 0) != 0) {
       continue;
     }
@@ -89,8 +96,9 @@ absl::StatusOr<CopyPlan> PlanGenericCopy(const ckpt::Reader& source,
     std::vector<ckpt::FragmentSpec>& specs = plan.parts[part].specs;
     plan.tensors.push_back(
         {.source = t, .targets = {{part, std::ssize(specs)}}});
-    specs.push_back({tensor.name, tensor.role, DTypeOf(tensor, choice),
-                     tensor.shape, ckpt::WholeBox(tensor.shape)});
+    specs.push_back(
+        {tensor.name, choice.weights_only ? kWeightRoles[0] : tensor.role,
+         DTypeOf(tensor, choice), tensor.shape, ckpt::WholeBox(tensor.shape)});
   }
   return plan;
 }

@@ -121,6 +121,7 @@ class Resharder {
     report_.payload_bytes = PayloadBytes(job_.plan);
     report_.parts = std::ssize(job_.plan.parts);
     report_.converted = Converts(source_, job_.plan);
+    report_.kept_weights = KeptWeights(source_, job_.plan);
     NamedFingerprints named;
     for (const std::string& packed : shares) {
       AddPacked(packed, report_, named);

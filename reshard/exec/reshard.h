@@ -60,6 +60,9 @@ struct ReshardReport {
   absl::Status proof;
   std::string replaced_leftover;  // an earlier DST.partial of ours, or empty
   std::vector<std::string> left_out;  // what of the source has no home there
+  // Tensors of which the copy has the weight that the source keeps beside the
+  // master: by name, in their order.
+  std::vector<std::string> kept_weights;
 };
 
 // What ReshardCheckpoint would do.

@@ -141,6 +141,14 @@ class ModelExporter {
   const size_t file_;
 };
 
+// FSDP's parameters are the masters.
+void NameWeights(const ckpt::Reader& source, ExportPlan& plan) {
+  for (const std::string& name : KeptWeights(source)) {
+    plan.left_out.push_back(
+        absl::StrCat("weight ", name, ", which is not its master, rounded"));
+  }
+}
+
 void NameLeftOut(const CheckpointState& state, bool has_optimizer,
                  bool is_training, ExportPlan& plan) {
   if (has_optimizer && !is_training) {
@@ -199,6 +207,7 @@ absl::StatusOr<ExportPlan> PlanDcpModelExport(const ckpt::Reader& source,
                       HfConfigText(target, state.model, dtype));
   ExportPlan plan = std::move(exporter).Finish(std::move(config));
   NameLeftOut(state, has_optimizer, is_training, plan);
+  if (is_training) NameWeights(source, plan);
   return plan;
 }
 

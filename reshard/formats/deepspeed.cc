@@ -122,10 +122,6 @@ class DeepSpeedReader {
           "versions of DeepSpeed with AutoTP count a sample once for each "
           "tensor-parallel rank; consumed_samples is as it is stored");
     }
-    if (!folder_.ranks.front().sharded) {
-      contents_.left_out.emplace_back(
-          "weights of the model, beside the masters");
-    }
     return absl::OkStatus();
   }
 

@@ -141,15 +141,15 @@ class LayerReader {
         "cannot be told"));
   }
 
-  // Takes what is trained out of the shard, as the values are the optimizer's.
-  // Those of a tied layer that is there before must be the same.
+  // Takes what is trained, and there before, of a tied layer, out of the shard.
+  // It must be the same.
   absl::Status CheckTrained(DeepSpeedModel& shard, int64_t t) {
-    std::vector<NamedTensor> untrained;
+    std::vector<NamedTensor> others;
     for (NamedTensor& named : shard.module) {
       const auto trained = trained_[t].find(named.name);
       if (trained == trained_[t].end()) {
         seen_[t].try_emplace(named.name);
-        untrained.push_back(std::move(named));
+        others.push_back(std::move(named));
         continue;
       }
       if (trained->second != named.tensor.shape) {
@@ -160,11 +160,13 @@ class LayerReader {
       }
       const auto [first, is_new] =
           seen_[t].try_emplace(named.name, Place{shard.path, named.tensor});
-      if (!is_new) {
+      if (is_new) {
+        others.push_back(std::move(named));
+      } else {
         SS_RETURN_IF_ERROR(AddReplica(named, shard.path, first->second));
       }
     }
-    shard.module = std::move(untrained);
+    shard.module = std::move(others);
     return absl::OkStatus();
   }
 
@@ -200,7 +202,7 @@ class LayerReader {
     contents_.tensors.StartStage(std::move(maps));
     for (int64_t t = 0; t < num_ranks_; ++t) {
       contents_.tensors.StartRank(t);
-      SS_RETURN_IF_ERROR(AddUntrained(shards[t], {}, files[t], contents_));
+      SS_RETURN_IF_ERROR(AddWeights(shards[t], {}, files[t], contents_));
     }
     return absl::OkStatus();
   }

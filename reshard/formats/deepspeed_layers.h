@@ -14,7 +14,7 @@
 
 namespace shardshift::reshard {
 
-// Adds what the optimizer does not have: frozen parameters and buffers.
+// Adds what the module has: weights, frozen parameters and buffers.
 // `models` are those of all ranks of `folder`, and `rules`, which are needed if
 // there are several tensor-parallel ranks.
 //

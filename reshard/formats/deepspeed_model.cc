@@ -12,6 +12,7 @@
 #include "reshard/formats/common_values.h"
 #include "reshard/formats/deepspeed_values.h"
 #include "reshard/formats/generic.h"
+#include "reshard/layout/content.h"
 
 namespace shardshift::reshard {
 namespace {
@@ -175,6 +176,27 @@ class ModelReader {
   DeepSpeedModel model_;
 };
 
+// Gives the weights that lie beside masters last.
+std::pair<SourceTensors, SourceTensors> TakeWeightsApart(
+    const SourceTensors& all) {
+  absl::flat_hash_set<std::string> with_master;
+  for (const SourceTensor& tensor : all.tensors) {
+    GenericName name = NameOfKey(tensor.key);
+    if (name.role == kOptimizerRoles[0]) {
+      with_master.insert(std::move(name.tensor));
+    }
+  }
+  std::pair<SourceTensors, SourceTensors> parts;
+  parts.first.files = parts.second.files = all.files;
+  for (const SourceTensor& tensor : all.tensors) {
+    const GenericName name = NameOfKey(tensor.key);
+    const bool is_apart =
+        name.role == kWeightRoles[0] && with_master.contains(name.tensor);
+    (is_apart ? parts.second : parts.first).tensors.push_back(tensor);
+  }
+  return parts;
+}
+
 }  // namespace
 
 absl::StatusOr<DeepSpeedModel> ReadDeepSpeedModel(const OpenedTorch& source) {
@@ -220,11 +242,11 @@ std::map<std::string, std::string> AliasesOf(const DeepSpeedModel& model) {
   return aliases;
 }
 
-absl::Status AddUntrained(const DeepSpeedModel& model,
-                          const absl::flat_hash_set<std::string>& trained,
-                          int64_t file, DeepSpeedContents& contents) {
+absl::Status AddWeights(const DeepSpeedModel& model,
+                        const absl::flat_hash_set<std::string>& done,
+                        int64_t file, DeepSpeedContents& contents) {
   std::map<std::string, std::string> aliases = AliasesOf(model);
-  absl::flat_hash_set<std::string> known = trained;
+  absl::flat_hash_set<std::string> known = done;
   for (const auto& [alias, source] : aliases) known.insert(alias);
   contents.aliases.merge(aliases);
   for (const auto* tensors : {&model.module, &model.frozen_fragments}) {
@@ -269,9 +291,14 @@ absl::StatusOr<ForeignCheckpoint> Finish(const std::string& path,
   }
   const json state = {{"generic", std::move(generic)},
                       {"progress", std::move(progress)}};
-  SS_ASSIGN_OR_RETURN(result.files,
-                      GenericFiles(path, contents.tensors.tensors(),
-                                   model.global_steps, StateText(state), "{}"));
+  auto [tensors, weights] = TakeWeightsApart(contents.tensors.tensors());
+  SS_ASSIGN_OR_RETURN(
+      result.files,
+      GenericFiles(path, tensors, model.global_steps, StateText(state), "{}"));
+  if (!weights.tensors.empty()) {
+    SS_ASSIGN_OR_RETURN(result.weights,
+                        GenericFiles(path, weights, 0, "{}", "{}"));
+  }
   result.checks = contents.tensors.tensors().checks;
   // Once it is known that no two fragments overlap.
   SS_ASSIGN_OR_RETURN(result.replicas, contents.tensors.Replicas());

@@ -82,12 +82,13 @@ struct DeepSpeedContents {
 };
 
 // Adds as `weight` what of the module and of the whole frozen parameters is
-// neither in `trained` nor an alias; these it keeps. `file` is the model's.
-absl::Status AddUntrained(const DeepSpeedModel& model,
-                          const absl::flat_hash_set<std::string>& trained,
-                          int64_t file, DeepSpeedContents& contents);
+// neither in `done` nor an alias; these it keeps. `file` is the model's.
+absl::Status AddWeights(const DeepSpeedModel& model,
+                        const absl::flat_hash_set<std::string>& done,
+                        int64_t file, DeepSpeedContents& contents);
 
-// The checkpoint of what was gathered, at the model's global_steps.
+// The checkpoint of what was gathered, at the model's global_steps. Weights
+// that have masters become those to compare them with.
 absl::StatusOr<ForeignCheckpoint> Finish(const std::string& path,
                                          absl::string_view format,
                                          const DeepSpeedModel& model,

@@ -41,7 +41,7 @@ class PlainReader {
     if (!optimizer.has_value() || optimizer->IsNone()) {
       contents_.notes.emplace_back(
           "the checkpoint has no state of an optimizer");
-      return AddUntrained(model_, {}, file_, contents_);
+      return AddWeights(model_, {}, file_, contents_);
     }
     SS_ASSIGN_OR_RETURN(const auto masters, optimizer->Find("fp32_groups"));
     std::optional<PickleValue> inner = *optimizer;
@@ -211,7 +211,8 @@ class PlainReader {
     contents_.notes.emplace_back(
         "the optimizer's parameters, which have numbers but no names, are "
         "taken to be in the order of the module");
-    return AddUntrained(model_, with_master, file_, contents_);
+    if (has_masters) with_master.clear();
+    return AddWeights(model_, with_master, file_, contents_);
   }
 
   const OpenedTorch& source_;

@@ -55,9 +55,12 @@ class UniversalReader {
       }
       SS_RETURN_IF_ERROR(AddUntrainedSharded(folder_.ranks.front(), model,
                                              model_file_, contents_));
-    } else {
+    } else if (folder_.ranks.size() > 1 || !folder_.layers.empty()) {
       contents_.left_out.emplace_back(
-          "weights of the model, beside the masters");
+          "weights of the model in files of model-parallel ranks, which are "
+          "not compared with the masters");
+    } else {
+      SS_RETURN_IF_ERROR(AddWeights(OnlyTrained(), {}, model_file_, contents_));
     }
     SS_RETURN_IF_ERROR(ReadOptimizer());
     return Finish(directory_, "universal", model_, std::move(contents_));
@@ -85,10 +88,8 @@ class UniversalReader {
       AddShapes(*model.param_shapes);
       if (i == 0) {
         model_ = std::move(model);
-        if (files.sharded) {
-          model_file_ =
-              contents_.tensors.AddFile(source.torch.path(), source.num_bytes);
-        }
+        model_file_ =
+            contents_.tensors.AddFile(source.torch.path(), source.num_bytes);
       } else {
         model_.shared.insert(model.shared.begin(), model.shared.end());
       }
@@ -205,6 +206,17 @@ class UniversalReader {
     std::erase_if(model.frozen, [this](const ShapedName& frozen) {
       return seen_.contains(frozen.name);
     });
+    return model;
+  }
+
+  // The model's weights that folders have masters of.
+  DeepSpeedModel OnlyTrained() const {
+    DeepSpeedModel model = model_;
+    std::erase_if(model.module, [this](const NamedTensor& named) {
+      return !trained_.contains(named.name);
+    });
+    model.frozen.clear();
+    model.frozen_fragments.clear();
     return model;
   }
 

@@ -368,11 +368,7 @@ absl::Status AddZero(const DeepSpeedFiles& files, const DeepSpeedModel& model,
     }
     return AddUntrainedSharded(files, model, model_file, contents);
   }
-  absl::flat_hash_set<std::string> trained;
-  for (const auto& group : *model.param_shapes) {
-    for (const ShapedName& p : group) trained.insert(p.name);
-  }
-  return AddUntrained(model, trained, model_file, contents);
+  return AddWeights(model, {}, model_file, contents);
 }
 
 }  // namespace shardshift::reshard

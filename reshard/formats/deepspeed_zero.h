@@ -26,8 +26,9 @@ absl::StatusOr<nlohmann::json> GroupsOf(
     const std::vector<std::vector<ShapedName>>& shapes,
     const std::vector<std::set<double>>& steps);
 
-// Adds `master` and the states of all parameters, and what is trained by
-// nobody: frozen parameters and buffers. Sets zero_stage, groups and the loss
+// Adds `master` and the states of all parameters, the weights that a module has
+// of them, and what is trained by nobody: frozen parameters and buffers. Sets
+// zero_stage, groups and the loss
 // scale in the state. `model` is that of files.models[0].
 // Errors: DataLoss naming the file that is missing or has another size than
 // its parameters need; Unimplemented for other stages.

@@ -80,12 +80,13 @@ absl::StatusOr<std::vector<ckpt::DType>> AddHfWeights(
   std::vector<ckpt::DType> dtypes;
   dtypes.reserve(tensors.size());
   for (const LogicalTensor& tensor : tensors) {
-    SS_ASSIGN_OR_RETURN(
-        const int64_t index,
-        source.FindTensor(tensor.name, RolesOf(content).front()));
+    SS_ASSIGN_OR_RETURN(const int64_t index, FindWeight(source, tensor.name));
     plan.tensors.push_back({index, tensor.name, kWeightRoles[0]});
     const ckpt::DType found = source.table().tensors[index].dtype;
-    dtypes.push_back(dtype.value_or(found));
+    // All alike, though some weights be kept beside masters.
+    const ckpt::DType stored =
+        content == Content::kTraining ? ckpt::DType::kF32 : found;
+    dtypes.push_back(dtype.value_or(stored));
     SS_RETURN_IF_ERROR(
         Annotate(ckpt::CheckConversion(found, dtypes.back()), tensor.name));
   }

@@ -41,7 +41,8 @@ absl::StatusOr<HfTarget> PlanHfTarget(const CheckpointState& state,
                                       HfForm form);
 
 // Adds to `plan` that the weights are exported, under role `weight`, and gives
-// the dtype of each of target.stored: `dtype`, or that of the source.
+// the dtype of each of target.stored: `dtype`, or that of the source, which is
+// F32 if it has masters.
 // REQUIRES: CheckStored of the content. Errors: FailedPrecondition for a stored
 // tensor that would be of two; as ckpt::CheckConversion.
 absl::StatusOr<std::vector<ckpt::DType>> AddHfWeights(

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/convert.h"
 #include "ckpt/core/status_macros.h"
+#include "reshard/formats/weights_check.h"
 #include "reshard/layout/content.h"
 
 namespace shardshift::reshard {
@@ -20,6 +21,21 @@ absl::Status CheckWeightDType(ckpt::DType dtype) {
   return absl::InvalidArgumentError(
       absl::StrCat("Megatron has no run with weights of dtype ",
                    ckpt::Name(dtype), "; choose --dtype F32, BF16 or F16"));
+}
+
+// A plain optimizer takes weights of 32 bits for their own masters.
+absl::Status CheckKeptWeights(const ckpt::Reader& source,
+                              const MegatronTarget& target) {
+  const bool has_place = target.content == Content::kWeights ||
+                         target.args.layout.distributed_optimizer ||
+                         target.weight_dtype != ckpt::DType::kF32;
+  if (has_place) return absl::OkStatus();
+  const std::vector<std::string> kept = KeptWeights(source);
+  if (kept.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "there is no place for ", DescribeKept(kept),
+      ", where weights are F32 and the optimizer is not distributed; choose "
+      "--use-distributed-optimizer or --dtype BF16"));
 }
 
 }  // namespace
@@ -56,21 +72,22 @@ absl::StatusOr<MegatronSource> ReadMegatronSource(const ckpt::Reader& source,
   if (stored == Content::kTraining && target.content == Content::kWeights) {
     result.target.left_out.emplace_back("optimizer state");
   }
+  SS_RETURN_IF_ERROR(CheckKeptWeights(source, result.target));
   return result;
 }
 
 absl::StatusOr<std::vector<StoragePiece>> MegatronExports::Pieces(
     const Parameter& parameter, absl::string_view role, int64_t replica) {
-  const bool has_masters = megatron_.stored == Content::kTraining;
-  const std::string from(role == "weight" && has_masters ? "master" : role);
   std::string to(role);
   if (replica > 0) absl::StrAppend(&to, "@", replica);
   for (const Piece& piece : parameter.pieces) {
-    ExportedTensor& exported = exported_[{piece.tensor, from, to}];
+    ExportedTensor& exported = exported_[{piece.tensor, to}];
     exported.name = megatron_.tensors[piece.tensor].name;
     exported.role = to;
     SS_ASSIGN_OR_RETURN(exported.source,
-                        source_.FindTensor(exported.name, from));
+                        role == "weight"
+                            ? FindWeight(source_, exported.name)
+                            : source_.FindTensor(exported.name, role));
   }
   return StoragePiecesOf(parameter.pieces, megatron_.tensors, to,
                          DTypeOf(role));

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -56,9 +56,8 @@ class MegatronExports {
  private:
   const ckpt::Reader& source_;
   const MegatronSource& megatron_;
-  // By tensor, source's role, and role of the copy.
-  std::map<std::tuple<int64_t, std::string, std::string>, ExportedTensor>
-      exported_;
+  // By tensor and role of the copy.
+  std::map<std::pair<int64_t, std::string>, ExportedTensor> exported_;
 };
 
 }  // namespace shardshift::reshard

@@ -98,34 +98,6 @@ absl::StatusOr<ForeignCheckpoint> ReadForeign(const std::string& path,
   return ReadHuggingFace(path, generic);
 }
 
-absl::StatusOr<OpenedSource> OpenForeign(const std::string& path, Format format,
-                                         const OpenOptions& options) {
-  SS_ASSIGN_OR_RETURN(ForeignCheckpoint foreign,
-                      ReadForeign(path, format, options.foreign));
-  OpenedSource source;
-  source.format = format;
-  source.notes = std::move(foreign.notes);
-  source.left_out = std::move(foreign.left_out);
-  source.lost = std::move(foreign.lost);
-  std::unique_ptr<ckpt::Reader> reader =
-      ckpt::Reader::OpenForeign(std::move(foreign.files));
-  source.checks = std::make_shared<SourceChecks>();
-  source.checks->storages = std::move(foreign.checks);
-  source.checks->replicas = std::move(foreign.replicas);
-  if (foreign.weights.has_value()) {
-    source.checks->weights =
-        ckpt::Reader::OpenForeign(*std::move(foreign.weights));
-  }
-  if (!source.checks->storages.empty()) {
-    reader->KeepCrcs();
-    if (source.checks->weights != nullptr) source.checks->weights->KeepCrcs();
-  }
-  if (options.fingerprints) SS_RETURN_IF_ERROR(reader->TakeFingerprints());
-  source.reader = std::move(reader);
-  if (options.verify) SS_RETURN_IF_ERROR(VerifySource(source));
-  return source;
-}
-
 // The weights that are not, bit for bit, what the copy has.
 absl::StatusOr<std::vector<std::string>> WeightsToCheck(
     ckpt::Reader& weights, std::span<const ExpectedTensor> copied) {
@@ -153,26 +125,97 @@ absl::StatusOr<std::vector<std::string>> WeightsToCheck(
   return names;
 }
 
+// Of weights that nobody has compared yet, those that are not their masters,
+// rounded. `copied` as in VerifySource.
+absl::StatusOr<std::vector<std::string>> FindUnlike(
+    const OpenedSource& source, std::span<const ExpectedTensor> copied) {
+  if (source.checks->weights == nullptr) return std::vector<std::string>();
+  ckpt::Reader& weights = *source.checks->weights;
+  SS_ASSIGN_OR_RETURN(const std::vector<std::string> to_check,
+                      WeightsToCheck(weights, copied));
+  SS_ASSIGN_OR_RETURN(std::vector<std::string> unlike,
+                      UnlikeMasters(*source.reader, weights, to_check));
+  if (unlike.empty() || source.lost.empty()) return unlike;
+  return absl::DataLossError(
+      absl::StrCat("after --repair-shifted: ",
+                   UnlikeMaster(*source.reader, unlike.front())));
+}
+
+absl::StatusOr<OpenedSource> OpenForeign(const std::string& path, Format format,
+                                         const OpenOptions& options) {
+  SS_ASSIGN_OR_RETURN(ForeignCheckpoint foreign,
+                      ReadForeign(path, format, options.foreign));
+  if (!options.keep_weights.empty()) {
+    SS_RETURN_IF_ERROR(KeepWeights(options.keep_weights, foreign));
+    foreign.notes.push_back(absl::StrCat("kept beside the masters: ",
+                                         DescribeKept(options.keep_weights)));
+  }
+  OpenedSource source;
+  source.format = format;
+  source.notes = std::move(foreign.notes);
+  source.left_out = std::move(foreign.left_out);
+  source.lost = std::move(foreign.lost);
+  std::unique_ptr<ckpt::Reader> reader =
+      ckpt::Reader::OpenForeign(std::move(foreign.files));
+  source.checks = std::make_shared<SourceChecks>();
+  source.checks->storages = std::move(foreign.checks);
+  source.checks->replicas = std::move(foreign.replicas);
+  if (foreign.weights.has_value()) {
+    source.checks->weights =
+        ckpt::Reader::OpenForeign(*std::move(foreign.weights));
+  }
+  if (!source.checks->storages.empty()) {
+    reader->KeepCrcs();
+    if (source.checks->weights != nullptr) source.checks->weights->KeepCrcs();
+  }
+  if (options.fingerprints) SS_RETURN_IF_ERROR(reader->TakeFingerprints());
+  source.reader = std::move(reader);
+  if (!options.verify && !options.fingerprints) return source;
+  OpenOptions with_weights = options;
+  SS_ASSIGN_OR_RETURN(with_weights.keep_weights, options.verify
+                                                     ? VerifySource(source)
+                                                     : FindUnlike(source, {}));
+  if (with_weights.keep_weights.empty()) return source;
+  with_weights.verify = false;
+  return OpenForeign(path, format, with_weights);
+}
+
 }  // namespace
 
-absl::Status VerifySource(const OpenedSource& source,
-                          std::span<const ExpectedTensor> copied) {
-  if (source.checks == nullptr) return absl::OkStatus();
+absl::StatusOr<std::vector<std::string>> VerifySource(
+    const OpenedSource& source, std::span<const ExpectedTensor> copied) {
+  if (source.checks == nullptr) return std::vector<std::string>();
+  // Reads what checksums can then be made of. Its error comes last: from damage
+  // everything else follows.
+  absl::StatusOr<std::vector<std::string>> unlike = FindUnlike(source, copied);
   KnownCrcs known;
-  std::vector<std::string> to_check;
-  const std::unique_ptr<ckpt::Reader>& weights = source.checks->weights;
-  if (weights != nullptr) {
-    SS_ASSIGN_OR_RETURN(to_check, WeightsToCheck(*weights, copied));
-    AddKnown(*weights, known);
+  if (source.checks->weights != nullptr) {
+    AddKnown(*source.checks->weights, known);
   }
   AddKnown(*source.reader, known);
-  // First: of damage everything else follows.
   SS_RETURN_IF_ERROR(CheckStorages(source.checks->storages, known));
   SS_RETURN_IF_ERROR(CheckReplicas(source.checks->replicas));
-  if (weights == nullptr) return absl::OkStatus();
-  const absl::Status status = CheckMasters(*source.reader, *weights, to_check);
-  return source.lost.empty() ? status
-                             : Annotate(status, "after --repair-shifted");
+  return unlike;
+}
+
+absl::StatusOr<ReshardReport> CopyVerified(const std::string& path,
+                                           const OpenOptions& options,
+                                           OpenedSource& source,
+                                           MakeCopy make) {
+  OpenOptions with_weights = options;
+  const auto verify =
+      [&](std::span<const ExpectedTensor> copied) -> absl::Status {
+    SS_ASSIGN_OR_RETURN(with_weights.keep_weights,
+                        VerifySource(source, copied));
+    if (with_weights.keep_weights.empty()) return absl::OkStatus();
+    return absl::AbortedError("to be copied again, with weights");
+  };
+  absl::StatusOr<ReshardReport> report = make(source, verify);
+  if (with_weights.keep_weights.empty()) return report;
+  SS_ASSIGN_OR_RETURN(source, OpenSource(path, with_weights));
+  return make(source, [&source](std::span<const ExpectedTensor> copied) {
+    return VerifySource(source, copied).status();
+  });
 }
 
 absl::StatusOr<OpenedSource> OpenSource(const std::string& path,

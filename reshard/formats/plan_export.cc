@@ -33,15 +33,15 @@ absl::StatusOr<ExportPlan> PlanGeneric(const ckpt::Reader& source,
     const ckpt::FragmentSpec& spec =
         copies.parts[0].specs[copy.targets[0].spec];
     SafetensorsEntry entry;
-    entry.stored.name = KeyOfName({tensor.name, tensor.role});
+    entry.stored.name = KeyOfName({tensor.name, spec.role});
     entry.stored.shape = tensor.shape;
     entry.stored.pieces.push_back(
         {std::ssize(tensors), ckpt::WholeBox(tensor.shape), 0});
     entry.dtype = spec.dtype;
-    entry.role = tensor.role;
+    entry.role = spec.role;
     entries.push_back(std::move(entry));
     tensors.push_back({tensor.name, tensor.shape});
-    plan.tensors.push_back({copy.source, tensor.name, tensor.role});
+    plan.tensors.push_back({copy.source, tensor.name, spec.role});
   }
   SS_RETURN_IF_ERROR(AddShards(entries, tensors, choice, plan));
   SS_ASSIGN_OR_RETURN(const CheckpointState texts, ReadTexts(source));

@@ -19,8 +19,8 @@ void ShardedTensors::StartStage(ShardMaps maps) {
 absl::Status ShardedTensors::AddRun(const GenericInfo& info, int64_t first,
                                     int64_t last, int64_t file,
                                     int64_t offset_bytes) {
-  of_stage_.insert(info.name);
-  const bool is_copy = of_earlier_.contains(info.name);
+  of_stage_.emplace(info.name, info.role);
+  const bool is_copy = of_earlier_.contains(std::pair(info.name, info.role));
   if (maps_.empty() && !is_copy) {
     return all_.AddRun(info, first, last, file, offset_bytes);
   }
@@ -76,8 +76,8 @@ absl::Status ShardedTensors::AddPieces(const RankShard& shard,
 absl::Status ShardedTensors::AddWhole(const std::string& name,
                                       const std::string& role,
                                       const TorchTensor& tensor, int64_t file) {
-  if (maps_.empty() && !of_earlier_.contains(name)) {
-    of_stage_.insert(name);
+  if (maps_.empty() && !of_earlier_.contains(std::pair(name, role))) {
+    of_stage_.emplace(name, role);
     return all_.AddWhole(name, role, tensor, file);
   }
   if (!tensor.IsDense()) {

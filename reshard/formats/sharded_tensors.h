@@ -57,8 +57,9 @@ class ShardedTensors {
   GenericTensors all_;
   ShardMaps maps_;
   int64_t rank_ = 0;
-  absl::flat_hash_set<std::string> of_stage_;  // names
-  absl::flat_hash_set<std::string> of_earlier_;
+  // Names and roles.
+  absl::flat_hash_set<std::pair<std::string, std::string>> of_stage_;
+  absl::flat_hash_set<std::pair<std::string, std::string>> of_earlier_;
 };
 
 }  // namespace shardshift::reshard

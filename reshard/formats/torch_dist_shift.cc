@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "absl/container/btree_set.h"
@@ -155,11 +154,10 @@ std::vector<std::string> TensorsAtRisk(const ShiftSource& source) {
   return {names.begin(), names.end()};
 }
 
-absl::StatusOr<std::optional<std::string>> FirstShifted(
+absl::StatusOr<std::vector<std::string>> FindUnlike(
     const ckpt::ForeignFiles& state, const ckpt::Reader& weights,
     const std::vector<std::string>& at_risk) {
-  return FirstUnlikeMaster(*ckpt::Reader::OpenForeign(state), weights, at_risk,
-                           /*all=*/false);
+  return UnlikeInFront(*ckpt::Reader::OpenForeign(state), weights, at_risk);
 }
 
 // The same files, which hold other tensors.
@@ -196,9 +194,9 @@ absl::Status CheckShift(const ShiftSource& source, bool repair,
   const std::vector<std::string> at_risk = TensorsAtRisk(source);
   const std::unique_ptr<ckpt::Reader> weights =
       ckpt::Reader::OpenForeign(*read.weights);
-  SS_ASSIGN_OR_RETURN(std::optional<std::string> unlike,
-                      FirstShifted(read.files, *weights, at_risk));
-  if (!unlike.has_value()) {
+  SS_ASSIGN_OR_RETURN(const std::vector<std::string> unlike,
+                      FindUnlike(read.files, *weights, at_risk));
+  if (unlike.empty()) {
     if (repair) {
       read.notes.push_back(
           absl::StrCat("nothing to repair: the optimizer state of ",
@@ -206,9 +204,19 @@ absl::Status CheckShift(const ShiftSource& source, bool repair,
     }
     return absl::OkStatus();
   }
+  ForeignCheckpoint repaired;
+  repaired.files = read.files;
+  const absl::Status done = Repair(source, *weights, repaired);
+  std::vector<std::string> still_unlike;
+  if (done.ok()) {
+    SS_ASSIGN_OR_RETURN(still_unlike,
+                        FindUnlike(repaired.files, *weights, at_risk));
+  }
+  const bool is_shifted = still_unlike.size() < unlike.size();
   if (!repair) {
+    if (!is_shifted) return absl::OkStatus();
     return absl::DataLossError(absl::StrCat(
-        UnlikeMaster(*weights, *unlike),
+        UnlikeMaster(*weights, unlike.front()),
         ". Megatron-Core 0.15 to 0.19 shifts optimizer state of "
         "fully_reshardable checkpoints that were saved with padded buckets, "
         "and ",
@@ -217,14 +225,15 @@ absl::Status CheckShift(const ShiftSource& source, bool repair,
         "version that has the fix, to keep the optimizer, or let `reshard "
         "--repair-shifted` put back what the files still hold"));
   }
-  SS_RETURN_IF_ERROR(Repair(source, *weights, read));
-  SS_ASSIGN_OR_RETURN(unlike, FirstShifted(read.files, *weights, at_risk));
-  if (unlike.has_value()) {
+  SS_RETURN_IF_ERROR(done);
+  if (!still_unlike.empty()) {
     return absl::DataLossError(absl::StrCat(
-        UnlikeMaster(*weights, *unlike),
+        UnlikeMaster(*weights, still_unlike.front()),
         ". This is so after --repair-shifted, too: what is wrong with this "
         "state is not, or not only, that it is shifted"));
   }
+  read.files = std::move(repaired.files);
+  read.lost = std::move(repaired.lost);
   read.notes.push_back(absl::StrCat(
       "repaired: the optimizer state of ", at_risk.size(), " tensors of ",
       read.files.source,

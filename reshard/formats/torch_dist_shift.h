@@ -31,12 +31,15 @@ std::string FullyReshardableKey(const std::string& role,
                                 const std::string& name);
 
 // Compares some of the masters that `read` has with its weights, of which they
-// are to be the unrounded values. If they are shifted, and `repair`, `read`
-// becomes the checkpoint as it should be. Elements that are in no file are
-// filled in: masters from the weights, moments with zeros; `lost`, `notes` and
-// `left_out` tell of them. A repair of what is not shifted is noted, too.
-// Errors: DataLoss naming the first tensor that differs from its weights, be it
-// repaired or not; ResourceExhausted if too much would have to be filled in.
+// are to be the unrounded values. They are shifted if a repair makes more of
+// them so; weights that are others for another reason are left to be kept
+// (weights_check.h). If they are shifted, and `repair`, `read` becomes the
+// checkpoint as it should be. Elements that are in no file are filled in:
+// masters from the weights, moments with zeros; `lost`, `notes` and `left_out`
+// tell of them. A repair of what is not shifted is noted, too.
+// Errors: DataLoss naming the first tensor that differs from its weights, if it
+// is shifted, or not repaired; ResourceExhausted if too much would have to be
+// filled in.
 absl::Status CheckShift(const ShiftSource& source, bool repair,
                         ForeignCheckpoint& read);
 

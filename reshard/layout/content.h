@@ -24,6 +24,15 @@ inline std::span<const char* const> RolesOf(Content content) {
   return kOptimizerRoles;
 }
 
+// Beside the roles of training a tensor may have the weight that a foreign run
+// computed with, where that is not the master, rounded: the role after theirs.
+inline constexpr int64_t kKeptWeight = kOptimizerRoles.size();
+
+inline const char* RoleAt(Content content, int64_t role) {
+  const bool is_kept = content == Content::kTraining && role == kKeptWeight;
+  return is_kept ? kWeightRoles[0] : RolesOf(content)[role];
+}
+
 }  // namespace shardshift::reshard
 
 #endif  // SHARDSHIFT_RESHARD_LAYOUT_CONTENT_H_

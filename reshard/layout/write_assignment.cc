@@ -52,6 +52,18 @@ class Assignment {
     return best;
   }
 
+  // Beside the masters of their tensors.
+  void AddWeights(const std::vector<bool>& keeps_weight) {
+    for (std::vector<WriteItem>& list : items_) {
+      const auto num_items = std::ssize(list);
+      for (int64_t i = 0; i < num_items; ++i) {
+        const WriteItem item = list[i];
+        if (item.role != 0 || !keeps_weight[item.tensor]) continue;
+        list.push_back({item.tensor, kKeptWeight, item.box});
+      }
+    }
+  }
+
   std::vector<std::vector<WriteItem>> TakeSorted() {
     for (std::vector<WriteItem>& list : items_) {
       std::sort(list.begin(), list.end(),
@@ -83,9 +95,9 @@ bool GoesFirst(const ReplicatedItem& a, const ReplicatedItem& b) {
 
 }  // namespace
 
-std::vector<std::vector<WriteItem>> AssignWriters(const ModelConfig& model,
-                                                  const Layout& layout,
-                                                  Content content) {
+std::vector<std::vector<WriteItem>> AssignWriters(
+    const ModelConfig& model, const Layout& layout, Content content,
+    const std::vector<bool>& keeps_weight) {
   Layout holders_of = layout;
   if (content == Content::kWeights) holders_of.distributed_optimizer = false;
   const std::vector<Holding> holdings = HoldingsOf(model, holders_of);
@@ -110,6 +122,7 @@ std::vector<std::vector<WriteItem>> AssignWriters(const ModelConfig& model,
     assignment.Give(item.holders[0], item.role,
                     assignment.LeastLoaded(item.holders));
   }
+  if (!keeps_weight.empty()) assignment.AddWeights(keeps_weight);
   return assignment.TakeSorted();
 }
 

@@ -14,8 +14,8 @@
 
 namespace shardshift::reshard {
 
-// A box of a logical tensor (an index into LogicalTensors) under one role (an
-// index into the roles of the content).
+// A box of a logical tensor (an index into LogicalTensors) under one role (as
+// RoleAt numbers them).
 struct WriteItem {
   int64_t tensor = 0;
   int64_t role = 0;
@@ -28,11 +28,14 @@ struct WriteItem {
 // fragments in its part file. A box that several ranks hold goes whole to the
 // one with the fewest bytes so far, taken in order of falling size, then name,
 // role and box; ties to the lowest rank. Boxes of one holder count first.
-// Weights are held by every data-parallel rank, whatever the optimizer.
-// REQUIRES: Validate(model, layout) is OK.
+// Weights are held by every data-parallel rank, whatever the optimizer. The
+// weight of a tensor with keeps_weight (empty: none) goes where its master
+// goes, box by box, and changes nothing else. REQUIRES: Validate(model, layout)
+// is OK; weights are kept beside masters.
 std::vector<std::vector<WriteItem>> AssignWriters(
     const ModelConfig& model, const Layout& layout,
-    Content content = Content::kTraining);
+    Content content = Content::kTraining,
+    const std::vector<bool>& keeps_weight = {});
 
 }  // namespace shardshift::reshard
 

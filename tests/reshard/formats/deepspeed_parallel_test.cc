@@ -240,7 +240,8 @@ TEST_F(ParallelDeepSpeedTest, PipelineOfTensorParallelRanks) {
   WritePipeline();
   ASSERT_OK_AND_ASSIGN(const OpenedSource source, Open());
   const std::map<std::string, Floats> found = FloatsOf(source);
-  EXPECT_EQ(found.size(), 4 * 3 + 3);
+  EXPECT_EQ(found.size(), 4 * 3 + 3 + 4);
+  EXPECT_EQ(found.at("1.dense"), Floats({0, 1, 0, 1, 2, 3, 2, 3}));
   ExpectTrained(found, "tied_modules.embed.word", Count(100, 10));
   ExpectTrained(found, "1.norm", Count(200, 3));
   ExpectTrained(found, "1.dense", Count(300, 8));

@@ -27,20 +27,23 @@ absl::Status MegatronSampleTest::Export(const std::string& from,
                                         const SampleExport& choice) const {
   OpenOptions options;
   options.foreign.weights_only = choice.weights_only;
-  SS_ASSIGN_OR_RETURN(const OpenedSource source,
-                      OpenSource(Path(from), options));
+  SS_ASSIGN_OR_RETURN(OpenedSource source, OpenSource(Path(from), options));
   ExportChoice wanted;
   wanted.layout = choice.layout;
   wanted.choice.weights_only = choice.weights_only;
   wanted.choice.dtype = choice.dtype;
-  SS_ASSIGN_OR_RETURN(const ExportPlan plan,
-                      PlanExport(source, choice.to, wanted));
-  SS_ASSIGN_OR_RETURN(
-      const ReshardReport report,
-      ExportCheckpoint(*source.reader, Path(to), plan,
-                       {.before_publish = [&](const auto& copied) {
-                         return VerifySource(source, copied);
-                       }}));
+  const auto make = [&](const OpenedSource& opened,
+                        const auto& verify) -> absl::StatusOr<ReshardReport> {
+    const ReshardOptions how = {.before_publish = verify};
+    if (choice.to == Format::kNative) {
+      return ReshardCheckpoint(*opened.reader, Path(to), choice.layout, how);
+    }
+    SS_ASSIGN_OR_RETURN(const ExportPlan plan,
+                        PlanExport(opened, choice.to, wanted));
+    return ExportCheckpoint(*opened.reader, Path(to), plan, how);
+  };
+  SS_ASSIGN_OR_RETURN(const ReshardReport report,
+                      CopyVerified(Path(from), options, source, make));
   return report.proof;
 }
 
