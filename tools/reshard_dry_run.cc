@@ -53,17 +53,22 @@ std::vector<reshard::TensorCost> Costliest(
 
 }  // namespace
 
-std::string DryRunText(const reshard::DryRunReport& report, int64_t more_bytes,
-                       const reshard::OpenedSource& source) {
+std::string DryRunText(const PlannedReshard& planned) {
+  const auto& [report, source, to, more_bytes] = planned;
   const reshard::TensorCost total = TotalOf(report);
+  const std::string files =
+      to == reshard::Format::kNative
+          ? absl::StrCat(report.parts, " part files, ", report.linked_parts,
+                         " more are linked")
+          : absl::StrCat(report.parts, " files");
   std::string text = absl::StrFormat(
-      "step %d: %s -> %s\nto write  %s in %d part files, %d more are linked\n"
+      "step %d: %s -> %s\nto write  %s in %s\n"
       "to read   %s, %.3f times as much\nboxes     %d fragments now, %d then, "
       "%d boxes moved\nmemory    %s\n",
       report.step, ToString(source.format, report.from),
-      reshard::ToString(report.to), HumanBytes(report.payload_bytes),
-      report.parts, report.linked_parts, HumanBytes(report.costs.read_bytes),
-      AmplificationOf(report), total.sources, total.targets, total.copies,
+      ToString(to, report.to), HumanBytes(report.payload_bytes), files,
+      HumanBytes(report.costs.read_bytes), AmplificationOf(report),
+      total.sources, total.targets, total.copies,
       HumanBytes(report.costs.memory_bytes + more_bytes));
   if (report.read_bytes_per_s > 0) {
     absl::StrAppendFormat(
@@ -90,9 +95,8 @@ std::string DryRunText(const reshard::DryRunReport& report, int64_t more_bytes,
                                   rows));
 }
 
-nlohmann::json DryRunJson(const reshard::DryRunReport& report,
-                          int64_t more_bytes,
-                          const reshard::OpenedSource& source) {
+nlohmann::json DryRunJson(const PlannedReshard& planned) {
+  const auto& [report, source, to, more_bytes] = planned;
   nlohmann::json tensors = nlohmann::json::array();
   for (const reshard::TensorCost& cost : Costliest(report)) {
     const ckpt::Tensor& tensor = source.reader->table().tensors[cost.source];
@@ -107,7 +111,8 @@ nlohmann::json DryRunJson(const reshard::DryRunReport& report,
   const reshard::TensorCost total = TotalOf(report);
   return {{"step", report.step},
           {"from", ToJson(source.format, report.from)},
-          {"to", reshard::ToJson(report.to)},
+          {"to", ToJson(to, report.to)},
+          {"to_layout", reshard::ToJson(report.to)},
           {"bytes", report.payload_bytes},
           {"bytes_read", report.costs.read_bytes},
           {"amplification", AmplificationOf(report)},

@@ -8,16 +8,20 @@
 #include <string>
 
 #include "reshard/exec/reshard.h"
+#include "reshard/formats/format.h"
 #include "reshard/formats/open_source.h"
 
 namespace shardshift {
 
-// `more_bytes` of memory come on top of the plan's.
-std::string DryRunText(const reshard::DryRunReport& report, int64_t more_bytes,
-                       const reshard::OpenedSource& source);
-nlohmann::json DryRunJson(const reshard::DryRunReport& report,
-                          int64_t more_bytes,
-                          const reshard::OpenedSource& source);
+struct PlannedReshard {
+  const reshard::DryRunReport& report;
+  const reshard::OpenedSource& source;
+  reshard::Format to;
+  int64_t more_bytes = 0;  // of memory, on top of the plan's
+};
+
+std::string DryRunText(const PlannedReshard& planned);
+nlohmann::json DryRunJson(const PlannedReshard& planned);
 
 }  // namespace shardshift
 

@@ -12,13 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "ckpt/core/dtype.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/reader.h"
 #include "reshard/exec/copy_plan.h"
@@ -36,41 +34,13 @@
 #include "tools/progress_bar.h"
 #include "tools/reshard_dry_run.h"
 #include "tools/reshard_explain.h"
+#include "tools/reshard_flags.h"
 #include "tools/reshard_formats.h"
 #include "tools/reshard_report.h"
 #include "tools/run_flags.h"
 
 namespace shardshift {
 namespace {
-
-constexpr uint64_t kDefaultMemoryLimit = uint64_t{128} << 20;
-constexpr uint64_t kMinMemoryLimit = uint64_t{72} << 20;
-// Blocks of a codec, buffers of the disk's, the checkpoint's tables.
-constexpr int64_t kMemoryBesidesBands = int64_t{64} << 20;
-
-struct ReshardFlags {
-  std::string source;
-  std::string destination;
-  std::string from;
-  std::string to = "native";
-  bool generic = false;
-  std::optional<int64_t> vocab_size;
-  bool repair_shifted = false;
-  std::optional<std::string> max_shard_size;
-  LayoutFlags layout;
-  reshard::CopyChoice choice;
-  std::string dtype;
-  ckpt::Codec codec = ckpt::Codec::kNone;
-  bool sequence_parallel = false;
-  bool json = false;
-  bool dry_run = false;
-  std::string picture;
-  uint64_t memory_limit = kDefaultMemoryLimit;
-};
-
-int64_t MemoryOfBands(const ReshardFlags& flags) {
-  return static_cast<int64_t>(flags.memory_limit) - kMemoryBesidesBands;
-}
 
 // As many as the system allows: a part that is being written takes two, and all
 // parts of a pipeline stage are.
@@ -79,14 +49,6 @@ void RaiseOpenFilesLimit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-absl::StatusOr<reshard::CopyChoice> ChoiceOf(const ReshardFlags& flags) {
-  reshard::CopyChoice choice = flags.choice;
-  if (flags.dtype.empty()) return choice;
-  SS_ASSIGN_OR_RETURN(choice.dtype,
-                      ckpt::ParseDType(absl::AsciiStrToUpper(flags.dtype)));
-  return choice;
 }
 
 absl::Status DrawPlan(const ReshardFlags& flags,
@@ -100,35 +62,51 @@ absl::Status DrawPlan(const ReshardFlags& flags,
   return WritePicture(flags.picture, picture);
 }
 
+absl::StatusOr<reshard::ExportPlan> PlanExport(
+    const ReshardFlags& flags, const reshard::OpenedSource& source,
+    reshard::Format to, const reshard::CopyChoice& choice) {
+  return reshard::PlanExport(
+      source, to,
+      {.choice = choice,
+       .generic = flags.generic,
+       .max_shard_size = flags.max_shard_size.value_or("50GB"),
+       .layout = ApplyLayout(flags.layout, {})});
+}
+
+absl::StatusOr<reshard::DryRunReport> DryRun(
+    const ReshardFlags& flags, const reshard::OpenedSource& source,
+    reshard::Format to, const reshard::CopyChoice& choice) {
+  const reshard::ReshardOptions options = {.choice = choice,
+                                           .generic = flags.generic,
+                                           .memory_bytes = MemoryOfBands(flags),
+                                           .codec = flags.codec};
+  if (to == reshard::Format::kNative) {
+    return reshard::DryRun(*source.reader, ApplyLayout(flags.layout, {}),
+                           options);
+  }
+  SS_ASSIGN_OR_RETURN(const reshard::ExportPlan plan,
+                      PlanExport(flags, source, to, choice));
+  return reshard::DryRunExport(*source.reader, plan, options);
+}
+
 absl::Status PrintDryRun(const ReshardFlags& flags,
                          const reshard::OpenedSource& source,
+                         reshard::Format to,
                          const reshard::CopyChoice& choice) {
   SS_RETURN_IF_ERROR(DrawPlan(flags, source, choice));
-  SS_ASSIGN_OR_RETURN(
-      const reshard::DryRunReport report,
-      reshard::DryRun(*source.reader, ApplyLayout(flags.layout, {}),
-                      {.choice = choice,
-                       .generic = flags.generic,
-                       .memory_bytes = MemoryOfBands(flags),
-                       .codec = flags.codec}));
-  std::cout << (flags.json
-                    ? DryRunJson(report, kMemoryBesidesBands, source).dump() +
-                          "\n"
-                    : DryRunText(report, kMemoryBesidesBands, source));
+  SS_ASSIGN_OR_RETURN(const reshard::DryRunReport report,
+                      DryRun(flags, source, to, choice));
+  const PlannedReshard planned = {report, source, to, kMemoryBesidesBands};
+  std::cout << (flags.json ? DryRunJson(planned).dump() + "\n"
+                           : DryRunText(planned));
   return absl::OkStatus();
 }
 
 absl::StatusOr<reshard::ReshardReport> Export(
     const ReshardFlags& flags, const reshard::OpenedSource& source,
     reshard::Format to, const reshard::ReshardOptions& options) {
-  SS_ASSIGN_OR_RETURN(
-      const reshard::ExportPlan plan,
-      reshard::PlanExport(
-          source, to,
-          {.choice = options.choice,
-           .generic = flags.generic,
-           .max_shard_size = flags.max_shard_size.value_or("50GB"),
-           .layout = ApplyLayout(flags.layout, {})}));
+  SS_ASSIGN_OR_RETURN(const reshard::ExportPlan plan,
+                      PlanExport(flags, source, to, options.choice));
   return reshard::ExportCheckpoint(*source.reader, flags.destination, plan,
                                    options);
 }
@@ -185,63 +163,6 @@ void PrintNotes(const reshard::OpenedSource& source) {
             << std::endl;
 }
 
-absl::StatusOr<reshard::OpenOptions> OpenOptionsOf(const ReshardFlags& flags) {
-  reshard::OpenOptions options;
-  options.foreign = {.generic = flags.generic,
-                     .weights_only = flags.choice.weights_only,
-                     .vocab_size = flags.vocab_size,
-                     .repair_shifted = flags.repair_shifted};
-  if (flags.dry_run) options.parts = ckpt::PartFiles::kAllOrNone;
-  if (flags.from.empty()) return options;
-  absl::StatusOr<reshard::Format> from = reshard::ParseFormat(flags.from);
-  if (!from.ok()) return Annotate(from.status(), "--from");
-  options.from = *from;
-  return options;
-}
-
-// Flags that mean nothing together.
-absl::Status CheckFlags(const ReshardFlags& flags, reshard::Format to,
-                        const reshard::Processes& processes) {
-  const reshard::Layout layout = ApplyLayout(flags.layout, {});
-  const bool has_layout = layout != reshard::Layout{};
-  const auto refuse = [](absl::string_view problem) {
-    return absl::InvalidArgumentError(problem);
-  };
-  if (flags.max_shard_size.has_value() && to != reshard::Format::kSafetensors) {
-    return refuse("--max-shard-size is for --to safetensors");
-  }
-  if (to != reshard::Format::kNative) {
-    const bool knows_ranks =
-        to == reshard::Format::kMegatron || to == reshard::Format::kTorchDist;
-    if (has_layout && !knows_ranks) {
-      return refuse(absl::StrCat("--to ", flags.to,
-                                 " has no parallel layout; leave the layout "
-                                 "flags out"));
-    }
-    if (processes.size() > 1) {
-      return refuse(absl::StrCat(
-          "--to ", flags.to, " is written by one process; leave mpirun out"));
-    }
-    if (flags.dry_run || flags.codec != ckpt::Codec::kNone) {
-      return refuse(absl::StrCat(flags.dry_run ? "--dry-run" : "--codec",
-                                 " is for --to native, not --to ", flags.to));
-    }
-  }
-  if (flags.repair_shifted && flags.choice.weights_only) {
-    return refuse(
-        "--repair-shifted is for optimizer state, which --weights-only leaves "
-        "behind");
-  }
-  reshard::Layout data_only;
-  data_only.data = layout.data;
-  if (flags.generic && layout != data_only) {
-    return refuse(
-        "--generic copies tensors of no known model; of the layout flags it "
-        "takes --dp alone");
-  }
-  return absl::OkStatus();
-}
-
 // The first process verifies, and all open the source again if weights have to
 // be kept.
 absl::Status VerifyTogether(const ReshardFlags& flags,
@@ -270,7 +191,7 @@ absl::Status RunOn(const ReshardFlags& flags, reshard::Processes& processes) {
   const bool is_first = processes.rank() == 0;
   absl::StatusOr<reshard::Format> to = reshard::ParseFormat(flags.to);
   if (!to.ok()) return Annotate(to.status(), "--to");
-  SS_RETURN_IF_ERROR(CheckFlags(flags, *to, processes));
+  SS_RETURN_IF_ERROR(CheckFlags(flags, *to, processes.size()));
   SS_ASSIGN_OR_RETURN(const reshard::OpenOptions options, OpenOptionsOf(flags));
   absl::StatusOr<reshard::OpenedSource> source =
       reshard::OpenSource(flags.source, options);
@@ -283,9 +204,9 @@ absl::Status RunOn(const ReshardFlags& flags, reshard::Processes& processes) {
   if (!flags.dry_run) {
     return Reshard(flags, options, *source, *to, choice, processes);
   }
-  return reshard::Agree(processes, is_first
-                                       ? PrintDryRun(flags, *source, choice)
-                                       : absl::OkStatus());
+  return reshard::Agree(
+      processes,
+      is_first ? PrintDryRun(flags, *source, *to, choice) : absl::OkStatus());
 }
 
 absl::StatusOr<int> RunReshard(const ReshardFlags& flags,
@@ -391,6 +312,6 @@ int main(int argc, char** argv) {
   app->add_flag("--json", flags.json, "report as one JSON object");
   return shardshift::RunLaunchedCli(
       *app, argc, argv, [&flags](shardshift::trainer::MpiWorld* job) {
-        return RunReshard(flags, job);
+        return shardshift::RunReshard(flags, job);
       });
 }

@@ -113,6 +113,7 @@ nlohmann::json ReportJson(const FinishedReshard& finished) {
   return {{"step", report.step},
           {"from", ToJson(source.format, report.from)},
           {"to", ToJson(to, report.to)},
+          {"to_layout", reshard::ToJson(report.to)},
           {"left_out", LeftOut(report, source)},
           {"kept_weights", report.kept_weights},
           {"lost", JsonOf(source.lost)},

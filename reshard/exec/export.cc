@@ -118,6 +118,7 @@ absl::StatusOr<ReshardReport> ExportCheckpoint(const ckpt::Reader& source,
   ReshardReport report;
   report.step = source.step();
   report.from = StoredLayout(source);
+  report.to = plan.layout;
   report.tensors =
       std::count_if(copies.tensors.begin(), copies.tensors.end(),
                     [](const TensorCopy& copy) { return copy.copy == 0; });
@@ -140,6 +141,22 @@ absl::StatusOr<ReshardReport> ExportCheckpoint(const ckpt::Reader& source,
     SS_RETURN_IF_ERROR(options.before_publish(expected));
   }
   SS_RETURN_IF_ERROR(run.Publish());
+  return report;
+}
+
+absl::StatusOr<DryRunReport> DryRunExport(const ckpt::Reader& source,
+                                          const ExportPlan& plan,
+                                          const ReshardOptions& options) {
+  SS_ASSIGN_OR_RETURN(const CopyPlan copies, PlanOf(plan));
+  DryRunReport report = {.step = source.step(),
+                         .from = StoredLayout(source),
+                         .to = plan.layout,
+                         .parts = std::ssize(plan.files),
+                         .payload_bytes = PayloadBytes(copies)};
+  SS_ASSIGN_OR_RETURN(report.costs,
+                      CostOfCopies(source, copies.parts, copies.tensors,
+                                   {.memory_bytes = options.memory_bytes}));
+  SS_ASSIGN_OR_RETURN(report.read_bytes_per_s, ProbeReads(source));
   return report;
 }
 

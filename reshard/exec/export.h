@@ -4,6 +4,7 @@
 #ifndef SHARDSHIFT_RESHARD_EXEC_EXPORT_H_
 #define SHARDSHIFT_RESHARD_EXEC_EXPORT_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "ckpt/foreign_writer.h"
 #include "ckpt/reader.h"
 #include "reshard/exec/reshard.h"
+#include "reshard/layout/layout.h"
 
 namespace shardshift::reshard {
 
@@ -33,16 +35,23 @@ struct ExportPlan {
   std::vector<TextFile> texts;
   std::vector<ExportedTensor> tensors;  // all that the files' specs name
   std::vector<std::string> left_out;    // what of the source has no home there
+  std::optional<Layout> layout = std::nullopt;  // of a format that has one
 };
 
 // Writes the directory `destination`, as ReshardCheckpoint does. Of the options
-// memory and progress count. Of the report `to` is not set.
+// memory and progress count.
 // Errors: as ReshardCheckpoint; FailedPrecondition for a tensor that the plan
 // does not place as a whole.
 absl::StatusOr<ReshardReport> ExportCheckpoint(const ckpt::Reader& source,
                                                const std::string& destination,
                                                const ExportPlan& plan,
                                                const ReshardOptions& options);
+
+// What that would do. An index alone is enough. Errors: as above, but for the
+// destination's.
+absl::StatusOr<DryRunReport> DryRunExport(const ckpt::Reader& source,
+                                          const ExportPlan& plan,
+                                          const ReshardOptions& options);
 
 }  // namespace shardshift::reshard
 

@@ -43,11 +43,11 @@ struct ReshardOptions {
 struct ReshardReport {
   int64_t step = 0;
   std::optional<Layout> from;  // if the source tells
-  Layout to;
-  int64_t tensors = 0;        // logical tensors, each role apart
-  int64_t payload_bytes = 0;  // of all of them
-  int64_t parts = 0;          // files
-  bool converted = false;     // some of it to another dtype
+  std::optional<Layout> to;    // if the copy has one
+  int64_t tensors = 0;         // logical tensors, each role apart
+  int64_t payload_bytes = 0;   // of all of them
+  int64_t parts = 0;           // files
+  bool converted = false;      // some of it to another dtype
   int64_t linked_parts =
       0;  // of the parts, files of the source under another name
   // Of what was chosen of the source, as the copy has to hold it, and of the
@@ -69,7 +69,7 @@ struct ReshardReport {
 struct DryRunReport {
   int64_t step = 0;
   std::optional<Layout> from;
-  Layout to;
+  std::optional<Layout> to;
   int64_t parts = 0;          // to be written
   int64_t linked_parts = 0;   // files of the source that get a second name
   int64_t payload_bytes = 0;  // to be written

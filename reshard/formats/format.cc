@@ -126,7 +126,9 @@ std::span<const FormatInfo> Formats() { return kFormats; }
 
 std::string ToString(Format format, const std::optional<Layout>& layout) {
   if (format == Format::kNative) return ToString(layout);
-  return std::string(InfoOf(format).name);
+  std::string text(InfoOf(format).name);
+  if (layout.has_value()) absl::StrAppend(&text, " ", ToString(*layout));
+  return text;
 }
 
 nlohmann::json ToJson(Format format, const std::optional<Layout>& layout) {

@@ -44,7 +44,7 @@ inline const FormatInfo& InfoOf(Format format) {
 }
 
 // What people are told that a checkpoint is: of ours the layout, else the
-// format.
+// format, and the layout if there is one. As JSON the layout or the format.
 std::string ToString(Format format, const std::optional<Layout>& layout);
 nlohmann::json ToJson(Format format, const std::optional<Layout>& layout);
 

@@ -307,6 +307,7 @@ absl::StatusOr<ExportPlan> PlanMegatronLegacyExport(
   // Last: without it there is no checkpoint.
   plan.texts.push_back({kMegatronTracker, target.Tracker()});
   plan.left_out = target.left_out;
+  plan.layout = target.args.layout;
   return plan;
 }
 

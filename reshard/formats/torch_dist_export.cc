@@ -192,6 +192,7 @@ absl::StatusOr<ExportPlan> PlanTorchDistExport(const ckpt::Reader& source,
   plan.texts.push_back({kMegatronTracker, target.Tracker()});
   plan.tensors = std::move(exports).Take();
   plan.left_out = target.left_out;
+  plan.layout = target.args.layout;
   return plan;
 }
 

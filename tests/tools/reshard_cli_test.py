@@ -288,6 +288,37 @@ class DryRunTest(unittest.TestCase):
         return subprocess.run([RESHARD, self.source, self.target, *flags],
                               capture_output=True, text=True)
 
+    def test_tells_of_other_formats_too(self):
+        for form in ("megatron", "torch_dist", "dcp", "safetensors"):
+            layout = ["--tp", "2", "--pp", "2"]
+            words = form + " TP2 PP2 DP1"
+            if form in ("dcp", "safetensors"):
+                layout, words = [], form
+            run = self.run_reshard("--to", form, *layout, "--dry-run")
+            self.assertEqual((run.returncode, run.stderr), (0, ""))
+            self.assertIn(f" -> {words}\n", run.stdout)
+            run = self.run_reshard("--to", form, *layout, "--dry-run",
+                                   "--json")
+            plan = json.loads(run.stdout)
+            self.assertEqual(os.listdir(self.directory), ["source"])
+            run = self.run_reshard("--to", form, *layout)
+            self.assertIn(f" -> {words}\n", run.stdout)
+            shutil.rmtree(self.target)
+            report = json.loads(
+                self.run_reshard("--to", form, *layout, "--json").stdout)
+            shutil.rmtree(self.target)
+            for key in ("step", "bytes", "parts", "from", "to", "to_layout"):
+                self.assertEqual(plan[key], report[key], key)
+            self.assertEqual(report["to"], form)
+            if layout:
+                self.assertEqual(
+                    report["to_layout"]["pipeline_model_parallel_size"], 2)
+            else:
+                self.assertIsNone(report["to_layout"])
+        run = self.run_reshard("--to", "dcp", "--dry-run", "--picture", "p.svg")
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("--picture is for --to native", run.stderr)
+
     def test_tells_what_would_be_done_and_writes_nothing(self):
         run = self.run_reshard("--dry-run", "--json", "--tp", "2")
         self.assertEqual((run.returncode, run.stderr), (0, ""))
