@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "ckpt/core/status_macros.h"
 #include "reshard/layout/json_text.h"
+#include "tools/cli.h"
 
 namespace shardshift {
 
@@ -30,7 +31,7 @@ absl::StatusOr<reshard::OpenedSource> OpenSourceOfAnyKind(
   }
   SS_RETURN_IF_ERROR(source.status());
   for (const std::string& note : source->notes) {
-    std::cerr << "note: " << note << std::endl;
+    std::cerr << "note: " << Printable(note) << std::endl;
   }
   return source;
 }

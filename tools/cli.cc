@@ -11,9 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "ckpt/format/user_block.h"
 #include "kernels/isa.h"
 
@@ -153,9 +155,22 @@ CLI::Validator NumberIn(double min, double max) {
   return CLI::Validator(check, "");
 }
 
+std::string Printable(absl::string_view text) {
+  std::string printable;
+  for (const char c : text) {
+    const bool is_control = absl::ascii_iscntrl(static_cast<unsigned char>(c));
+    if (is_control && c != '\n') {
+      absl::StrAppendFormat(&printable, "\\x%02x", c);
+    } else {
+      printable += c;
+    }
+  }
+  return printable;
+}
+
 void PrintError(absl::string_view message) {
   // In one write: other processes of a job may print as well.
-  std::cerr << absl::StrCat("error: ", message, "\n") << std::flush;
+  std::cerr << absl::StrCat("error: ", Printable(message), "\n") << std::flush;
 }
 
 int RunCli(CLI::App& app, int argc, char** argv, const Action& action,

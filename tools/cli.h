@@ -41,7 +41,11 @@ CLI::Validator NumberIn(double min, double max);
 int RunCli(CLI::App& app, int argc, char** argv, const Action& action,
            bool speaks = true);
 
-// As "error: ..." on stderr.
+// Without control characters but for ends of lines: what a damaged file says is
+// in messages, and is not to command a terminal.
+std::string Printable(absl::string_view text);
+
+// As "error: ..." on stderr, printable.
 void PrintError(absl::string_view message);
 
 // InvalidArgument, NotFound, AlreadyExists, FailedPrecondition, OutOfRange

@@ -150,12 +150,14 @@ absl::Status Reshard(const ReshardFlags& flags,
   const FinishedReshard finished = {report, source, to, flags.destination,
                                     absl::ToDoubleSeconds(absl::Now() - begin)};
   std::cout << (flags.json ? ReportJson(finished).dump() + "\n"
-                           : ReportText(finished));
+                           : Printable(ReportText(finished)));
   return report.proof;
 }
 
 void PrintNotes(const reshard::OpenedSource& source) {
-  for (const std::string& note : source.notes) std::cerr << note << std::endl;
+  for (const std::string& note : source.notes) {
+    std::cerr << Printable(note) << std::endl;
+  }
   if (source.reader->has_parts()) return;
   std::cerr << "note: " << source.reader->directory()
             << " is an index alone, its parts are missing: this can be "

@@ -43,6 +43,11 @@ Outcome RunProgram(std::vector<std::string> arguments,
   return outcome;
 }
 
+TEST(Printable, HasNoCharacterThatCommandsATerminal) {
+  EXPECT_EQ(Printable(std::string("a\0\x1b[2J\r\x7f z\n\xc3\xa4", 13)),
+            "a\\x00\\x1b[2J\\x0d\\x7f z\n\xc3\xa4");
+}
+
 TEST(RunCli, TakesDashesAndUnderscoresWithAndWithoutEquals) {
   EXPECT_EQ(RunProgram({"--train-steps", "7"}).values.steps, 7);
   EXPECT_EQ(RunProgram({"--train_steps=8"}).values.steps, 8);
