@@ -9,12 +9,15 @@ Megatron-LM is on PYTHONPATH. WORDS pick cases whose titles have all of them.
 SPDX-License-Identifier: Apache-2.0
 """
 
+import io
+import json
 import socket
 import sys
 import time
 import warnings
 
 warnings.filterwarnings("ignore")
+import numpy
 import torch
 
 import megatron_rank
@@ -39,12 +42,21 @@ MEGATRON = """--vocab-size 257 --tokenizer-type NullTokenizer
 _LLAMA = """--swiglu --disable-bias-linear --normalization RMSNorm
     --position-embedding-type rope --group-query-attention --num-query-groups 2
     --untie-embeddings-and-output-weights""".split()
+_QWEN2 = [flag for flag in _LLAMA
+          if flag != "--untie-embeddings-and-output-weights"] + [
+              "--add-qkv-bias"]
+_QWEN3 = _LLAMA + ["--qk-layernorm", "--kv-channels", "12"]
 _EXPERTS = """--num-experts 4 --moe-router-topk 2
     --moe-ffn-hidden-size 48""".split()
 MODELS = {
     "llama": _LLAMA,
     "gpt tied": ["--position-embedding-type", "learned_absolute"],
+    "gpt untied": ["--position-embedding-type", "learned_absolute",
+                   "--untie-embeddings-and-output-weights"],
+    "qwen2 tied": _QWEN2,
+    "qwen3": _QWEN3,
     "experts": _LLAMA + _EXPERTS,
+    "qwen3 experts": _QWEN3 + _EXPERTS,
     "experts, shared, norms": _LLAMA + _EXPERTS + """--add-qkv-bias
         --qk-layernorm --moe-shared-expert-gate
         --moe-shared-expert-intermediate-size 40""".split(),
@@ -69,6 +81,10 @@ CASES = [  # model, layout, distributed optimizer, weights in bfloat16
     ("llama", layout(pp=2), False, False),
     ("gpt tied", layout(tp=2, pp=2), True, True),
     ("gpt tied", layout(tp=2, pp=2), False, True),
+    ("gpt untied", layout(tp=2), True, True),
+    ("qwen2 tied", layout(tp=2, pp=2), True, True),
+    ("qwen3", layout(tp=2), True, True),
+    ("qwen3 experts", layout(dp=2, expert_model_parallel_size=2), True, True),
     ("experts", layout(dp=2, expert_model_parallel_size=2), True, True),
     ("experts", layout(tp=2, pp=2), True, True),
     ("experts, shared, norms",
@@ -118,15 +134,49 @@ def on_ranks(ranks, *args):
     return found
 
 
-def load(directory, programs, source, case, form):
-    model, (flags, dp, ranks), distributed, half = case
-    if not source.exists():
-        programs.run("ckpt", "synth", source, *SYNTH, *COMMON, *MODELS[model])
-    tensors = table(source)
-    target = directory / "run"
-    cut = ["--use-distributed-optimizer"] if distributed else []
-    programs.reshard(source, target, "--to", form, *flags, "--dp", dp, *cut,
+def reshard(programs, source, target, case, form):
+    _, (flags, dp, _), distributed, half = case
+    programs.reshard(source, target, "--to", form, *flags, "--dp", dp,
+                     *(["--use-distributed-optimizer"] if distributed else []),
                      *(["--dtype", "BF16"] if half else []))
+
+
+def load(directory, programs, source, case, form):
+    if not source.exists():
+        programs.run("ckpt", "synth", source, *SYNTH, *COMMON,
+                     *MODELS[case[0]])
+    target = directory / "run"
+    reshard(programs, source, target, case, form)
+    return compare(directory, target, table(source), case, form)
+
+
+def load_kept(directory, programs, source, case, form):
+    """A weight that is not its master, rounded, on its way through ours."""
+    changed = directory / "changed"
+    programs.run("ckpt", "synth", source, *SYNTH, *COMMON, *MODELS[case[0]])
+    reshard(programs, source, changed, case, "megatron")
+    path, = changed.glob("iter_*/mp_rank_01/model_optim_rng.pt")
+    content = torch.load(path, weights_only=False)
+    weight = content["model"]["decoder.layers.1.mlp.linear_fc2.weight"]
+    weight.view(-1)[3:7] = torch.tensor([3.0, float("inf"), -0.0, 1e-40])
+    torch.save(content, path)
+    report = json.loads(programs.reshard(changed, directory / "ours", "--json"))
+    kept, = report["kept_weights"]
+    tensors = {key: value for key, value in table(directory / "ours").items()
+               if key[1] != "weight"}
+    tensors[kept, "weight"] = numpy.load(io.BytesIO(programs.run(
+        "ckpt", "cat", directory / "ours", kept, "--role", "weight", "--dtype",
+        "F32", "--npy")))
+    target = directory / "run"
+    reshard(programs, directory / "ours", target, case, form)
+    words = compare(directory, target, tensors, case, form)
+    return f"{kept} kept, {words}"
+
+
+def compare(directory, target, tensors, case, form):
+    """Loads with Megatron, and compares all ranks with our tensors."""
+    model, (flags, _, ranks), distributed, half = case
+    cut = ["--use-distributed-optimizer"] if distributed else []
     command = COMMON + MEGATRON + MODELS[model] + flags + cut + [
         "--load", str(target),
         "--ckpt-format", "torch" if form == "megatron" else form]
@@ -155,6 +205,11 @@ def main():
             if all(words in name for words in sys.argv[3:]):
                 source = sources.setdefault(case[0], cases.directory / case[0])
                 cases.run(name, load, programs, source, case, form)
+        case = ("llama", layout(tp=2), True, True)
+        name = f"{form}, a weight that is kept, {title(*case)}"
+        if all(words in name for words in sys.argv[3:]):
+            cases.run(name, load_kept, programs,
+                      cases.directory / f"kept-{form}", case, form)
     cases.finish()
 
 

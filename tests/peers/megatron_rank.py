@@ -157,7 +157,7 @@ def load_and_compare(rank, ranks, port, flags, table, run, log, results):
         comparison = _Comparison(values, chunks)
         parameters = [p for chunk in chunks for p in chunk.parameters()]
         for parameter in parameters:
-            comparison.expect(parameter, "master", parameter)
+            comparison.expect(parameter, "weight", parameter)
         seen = _compare_optimizer(comparison, optimizer, run["step"])
         _compare_progress(args, scheduler, run)
         cut = args.use_distributed_optimizer

@@ -41,6 +41,8 @@ class Values:
 
     def _ours(self, name, role):
         self.used.add(name)
+        if role == "weight" and (name, role) not in self.table:
+            role = "master"  # which it is, rounded
         return self.table[name, role]
 
     def of(self, name, layer_numbers, role):

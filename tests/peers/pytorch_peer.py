@@ -9,6 +9,7 @@ import datetime
 import sys
 import warnings
 
+import safetensors.torch
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
@@ -139,6 +140,22 @@ def generic_round_trip(directory, programs, state):
     return check_copy(directory / "ours", state)
 
 
+def to_safetensors(directory, programs, state):
+    """The library's own reader has every tensor under its key."""
+    dcp.save(state, checkpoint_id=directory / "theirs")
+    programs.reshard(directory / "theirs", directory / "ours", "--generic",
+                     "--to", "safetensors")
+    found = {}
+    for path in directory.glob("ours/*.safetensors"):
+        found |= safetensors.torch.load_file(path)
+    wanted = tensors_of(state)
+    expect(found.keys() == wanted.keys(),
+           f"keys {found.keys() ^ wanted.keys()}")
+    for name, value in wanted.items():
+        expect(same_bits(found[name], value.contiguous()), f"{name} differs")
+    return f"{len(found)} tensors equal, by safetensors"
+
+
 def trained_round_trip(directory, programs, case):
     model = models.make(case)
     return generic_round_trip(directory, programs,
@@ -199,14 +216,15 @@ def main():
     cases = Cases("torch DCP", sys.argv[2])
     cases.run("FSDP2, llama grouped queries, TP2", fsdp_round_trip, programs,
               "llama grouped queries")
-    for case in ("gpt2", "llama grouped queries", "llama tied", "qwen2",
-                 "qwen3", "qwen2_moe", "mixtral"):
+    for case in models.CONFIGURATIONS:
         cases.run(f"model, {case}, AdamW, TP2 PP2", model_round_trip, programs,
                   case, ["--tp", "2", "--pp", "2"])
     cases.run("weights, llama tied, TP2", weights_round_trip, programs,
               "llama tied")
     cases.run("generic, all kinds of tensors", generic_round_trip, programs,
               generic_state())
+    cases.run("generic, all kinds of tensors, as safetensors", to_safetensors,
+              programs, generic_state())
     cases.run("generic, qwen3_moe, AdamW", trained_round_trip, programs,
               "qwen3_moe")
     cases.finish()
