@@ -22,7 +22,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kMetadataKey[] = "__metadata__";
 constexpr int64_t kLengthBytes = 8;
 // Of the format, but not of a checkpoint here.
 constexpr const char* kSubByteDTypes[] = {"F4", "F6_E2M3", "F6_E3M2"};
@@ -108,7 +107,8 @@ class HeaderHandler : public JsonHandler {
     if (state_ == State::kStart) {
       state_ = State::kNames;
     } else if (state_ == State::kNames) {
-      state_ = key_ == kMetadataKey ? State::kMetadata : State::kTensor;
+      state_ =
+          key_ == kSafetensorsMetadataKey ? State::kMetadata : State::kTensor;
       return StartMember();
     } else {
       return Unexpected("an object");
@@ -119,8 +119,8 @@ class HeaderHandler : public JsonHandler {
   bool key(std::string& value) override {
     if (state_ == State::kTensor) return TensorKey(value);
     if (state_ == State::kMetadata && header_.metadata.contains(value)) {
-      return Refuse(
-          absl::StrCat(kMetadataKey, " has the key ", Quoted(value), " twice"));
+      return Refuse(absl::StrCat(kSafetensorsMetadataKey, " has the key ",
+                                 Quoted(value), " twice"));
     }
     key_ = std::move(value);
     return true;
@@ -154,7 +154,7 @@ class HeaderHandler : public JsonHandler {
   bool StartMember() {
     if (state_ == State::kMetadata) {
       if (!std::exchange(has_metadata_, true)) return true;
-      return Refuse(absl::StrCat(kMetadataKey, " comes twice"));
+      return Refuse(absl::StrCat(kSafetensorsMetadataKey, " comes twice"));
     }
     tensor_ = {.name = std::move(key_), .shape = {}};
     seen_ = {};
@@ -221,7 +221,7 @@ class HeaderHandler : public JsonHandler {
       case State::kNames:
         return Quoted(key_);
       case State::kMetadata:
-        return absl::StrCat(kMetadataKey, ": ", Quoted(key_));
+        return absl::StrCat(kSafetensorsMetadataKey, ": ", Quoted(key_));
       default:
         return absl::StrCat("tensor ", Quoted(tensor_.name), ": ",
                             kFieldNames[field_]);

@@ -22,6 +22,9 @@ namespace shardshift::reshard {
 // The format's limit on N.
 inline constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
+// In place of a tensor: what a file says of itself, as strings.
+inline constexpr char kSafetensorsMetadataKey[] = "__metadata__";
+
 // Its bytes are [begin, end) of the file.
 struct SafetensorsTensor {
   std::string name;

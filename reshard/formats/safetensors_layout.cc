@@ -17,8 +17,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kMetadataKey[] = "__metadata__";
-
 // `text` as JSON, as the reference writes it.
 absl::StatusOr<std::string> JsonString(const std::string& text) {
   const auto dump = [&text](json::error_handler_t bad_utf8) {
@@ -51,7 +49,7 @@ absl::StatusOr<std::string> HeaderText(const SafetensorsHeader& header) {
   std::string text = "{";
   if (!header.metadata.empty()) {
     SS_ASSIGN_OR_RETURN(const std::string metadata, MetadataText(header));
-    SS_RETURN_IF_ERROR(AppendMember(kMetadataKey, metadata, text));
+    SS_RETURN_IF_ERROR(AppendMember(kSafetensorsMetadataKey, metadata, text));
   }
   for (const SafetensorsTensor& tensor : header.tensors) {
     SS_RETURN_IF_ERROR(AppendMember(
@@ -77,9 +75,10 @@ absl::Status CheckNames(const SafetensorsHeader& header) {
     return absl::InvalidArgumentError(
         absl::StrCat("tensor ", Quoted(*twice), " comes twice"));
   }
-  if (!absl::c_binary_search(names, kMetadataKey)) return absl::OkStatus();
+  if (!absl::c_binary_search(names, kSafetensorsMetadataKey))
+    return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("a tensor is named ",
-                                                 kMetadataKey,
+                                                 kSafetensorsMetadataKey,
                                                  ", which the format keeps for "
                                                  "itself"));
 }

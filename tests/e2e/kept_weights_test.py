@@ -7,12 +7,13 @@ SPDX-License-Identifier: Apache-2.0
 import json
 import pathlib
 import shutil
+import subprocess
 import sys
 import unittest
 import zipfile
 
 from foreign_copy import extract
-from programs import FolderTest, run, succeed
+from programs import FolderTest, command, run, succeed
 
 DEEPSPEED = sys.argv.pop(2)
 NAME = "legacy-gpt2-tp2pp2dp2"
@@ -70,6 +71,17 @@ class KeptWeightsTest(FolderTest):
                 "reshard", self.path("copy"), self.path("some"), "--json",
                 *flags)))
             shutil.rmtree(self.path("some"))
+
+    def test_several_processes_keep_them_too(self):
+        source = self.megatron()
+        succeed("reshard", source, self.path("one"), "--tp", 2, "--pp", 2)
+        subprocess.run(
+            ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2",
+             *command("reshard", source, self.path("two"), "--tp", 2, "--pp",
+                      2)], check=True, capture_output=True)
+        for path in pathlib.Path(self.path("one")).rglob("*.h5"):
+            other = self.path("two") / path.relative_to(self.path("one"))
+            self.assertEqual(path.read_bytes(), other.read_bytes(), path)
 
     def test_every_command_of_ckpt_knows_them(self):
         source = self.megatron()
