@@ -18,8 +18,6 @@
 namespace shardshift::reshard {
 namespace {
 
-constexpr char kDataFile[] = "__0_0.distcp";
-
 absl::Status AddObjects(const CheckpointState& state, size_t file,
                         DcpWriter& writer) {
   const auto generic = state.state.find("generic");
@@ -48,7 +46,7 @@ absl::StatusOr<ExportPlan> PlanDcpExport(const ckpt::Reader& source,
                       PlanGenericCopy(source, 1, choice.choice));
   ExportPlan plan;
   DcpWriter writer({});
-  const size_t file = writer.AddFile(kDataFile);
+  const size_t file = writer.AddFile(kDcpDataFile);
   SS_RETURN_IF_ERROR(AddObjects(state, file, writer));
   for (const TensorCopy& copy : copies.tensors) {
     const ckpt::FragmentSpec& spec =

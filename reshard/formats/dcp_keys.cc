@@ -16,7 +16,6 @@ namespace {
 
 constexpr absl::string_view kOuterState = "state.";
 constexpr absl::string_view kInnerState = ".state.";
-constexpr absl::string_view kFirstMoment = ".exp_avg";
 
 // Names of the embedding: with the prefix that the module of the language model
 // gives it, or as the first files of GPT-2 had it.

@@ -14,6 +14,9 @@
 
 namespace shardshift::reshard {
 
+// What ends the key of the state by which a parameter is known to have one.
+inline constexpr absl::string_view kFirstMoment = ".exp_avg";
+
 // Which keys are the model's, and which are the states of its optimizer: the
 // embedding tells, whatever stands before its name.
 struct DcpKeys {

@@ -27,7 +27,6 @@
 namespace shardshift::reshard {
 namespace {
 
-constexpr absl::string_view kFirstMoment = ".exp_avg";
 constexpr absl::string_view kGroups = "param_groups.";
 constexpr absl::string_view kStep = ".step";
 constexpr size_t kMaxStepBytes = 8;

@@ -23,7 +23,6 @@
 namespace shardshift::reshard {
 namespace {
 
-constexpr char kDataFile[] = "__0_0.distcp";
 constexpr char kModelRoot[] = "model";
 constexpr char kOptimizerRoot[] = "optim";
 // Up to which a float, in which AdamW counts its steps, holds every one.
@@ -71,7 +70,7 @@ class ModelExporter {
         tensors_(tensors),
         is_tied_(is_tied),
         writer_({.roots = {kModelRoot, kOptimizerRoot}}),
-        file_(writer_.AddFile(kDataFile)) {}
+        file_(writer_.AddFile(kDcpDataFile)) {}
 
   // Gives the dtype of the first weight.
   absl::StatusOr<ckpt::DType> AddWeights(Content content,

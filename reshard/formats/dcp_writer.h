@@ -33,6 +33,9 @@ struct DcpWriterOptions {
   std::vector<std::string> roots = {};
 };
 
+// As the first rank of a run calls what it writes.
+inline constexpr char kDcpDataFile[] = "__0_0.distcp";
+
 // In which order the values of a chunk lie in its storage. torch.load takes
 // either, by its strides.
 enum class ChunkOrder : uint8_t {

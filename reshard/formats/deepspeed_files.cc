@@ -19,7 +19,8 @@ namespace {
 constexpr absl::string_view kModelEnd = "_model_states.pt";
 constexpr absl::string_view kLayerEnd = "-model_states.pt";
 constexpr absl::string_view kOptimizerEnd = "_optim_states.pt";
-constexpr int64_t kMaxTagBytes = 4096;
+// Of a name of a folder, and an end of line.
+constexpr int64_t kMaxTagBytes = 256;
 
 struct RankFile {
   std::string path;

@@ -347,5 +347,15 @@ TEST_F(MadeDeepSpeedTest, LatestIsNoWayOut) {
   }
 }
 
+// Another file under that name is not printed whole.
+TEST_F(MadeDeepSpeedTest, LatestIsShort) {
+  WriteZero3(Path("tag"), {});
+  ckpt::WriteFile(Path("latest"), std::string(1000, '/'));
+  const absl::Status status = ReadDeepSpeed(directory_.path()).status();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kDataLoss,
+                               HasSubstr("in 1000 bytes")));
+  EXPECT_LT(status.message().size(), 300);
+}
+
 }  // namespace
 }  // namespace shardshift::reshard
