@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "reshard/layout/model_config.h"
 #include "trainer/activation_options.h"
 #include "trainer/lr_schedule.h"
@@ -43,6 +44,8 @@ std::string FlagText(const T& value) {
                        std::is_same_v<T, trainer::Precision> ||
                        std::is_same_v<T, trainer::LoadBalancing>) {
     return std::string(trainer::Name(value));
+  } else if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
+    return absl::StrCat("[", absl::StrJoin(value, ","), "]");
   } else {
     return absl::StrCat(value);
   }

@@ -67,6 +67,7 @@ struct ModelFlags {
   std::optional<bool> untie_embeddings;
   std::optional<bool> qk_layernorm;
   std::optional<int64_t> num_experts;
+  std::optional<std::string> moe_layer_freq;
   std::optional<int64_t> moe_ffn_hidden_size;
   std::optional<int64_t> moe_router_topk;
   std::optional<int64_t> moe_shared_expert_intermediate_size;

@@ -29,11 +29,11 @@ RankMemory MemoryByFormula(const RunConfig& config,
                            int64_t micro_batch_size,
                            const reshard::RankCoordinates& at);
 
-// What one layer leaves for the backward pass of a micro-batch.
+// What layer `layer` leaves for the backward pass of a micro-batch.
 int64_t LayerActivationBytes(const RunConfig& config,
                              const reshard::Layout& layout,
                              const ActivationOptions& activations,
-                             int64_t micro_batch_size);
+                             int64_t micro_batch_size, int64_t layer = 0);
 
 }  // namespace shardshift::trainer
 

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
@@ -231,6 +233,28 @@ void ReadWindow(JsonFields& fields, HfFamily family, ModelConfig& model) {
   if (layers == 0) model.sliding_window = 0;
 }
 
+// Layers have experts from each step-th on, but for those that are named.
+std::vector<int64_t> ReadDenseLayers(JsonFields& fields, int64_t num_layers) {
+  const int64_t step = fields.Int("decoder_sparse_step", 1, /*min=*/1);
+  const json& named = fields.Value("mlp_only_layers");
+  std::set<int64_t> dense;
+  for (int64_t layer = 0; layer < std::min(num_layers, kMaxLayers); ++layer) {
+    if ((layer + 1) % step != 0) dense.insert(layer);
+  }
+  if (named.is_null()) return {dense.begin(), dense.end()};
+  const auto is_layer = [num_layers](const json& layer) {
+    return layer.is_number_integer() && layer >= 0 && layer < num_layers;
+  };
+  const bool is_list = named.is_array() && std::ranges::all_of(named, is_layer);
+  RefuseIf(!is_list, fields,
+           absl::StrCat("\"mlp_only_layers\" is ", Excerpt(named),
+                        ", expected a list of layers 0 to ", num_layers - 1));
+  if (is_list) {
+    for (const json& layer : named) dense.insert(layer.get<int64_t>());
+  }
+  return {dense.begin(), dense.end()};
+}
+
 void ReadQwenExperts(JsonFields& fields, HfFamily family, ModelConfig& model) {
   model.num_experts = AliasedInt(fields, "num_experts", "num_local_experts");
   model.moe_ffn_hidden_size = fields.Int("moe_intermediate_size");
@@ -240,12 +264,7 @@ void ReadQwenExperts(JsonFields& fields, HfFamily family, ModelConfig& model) {
         fields.Int("shared_expert_intermediate_size");
     model.moe_shared_expert_gate = true;
   }
-  RefuseIf(fields.Int("decoder_sparse_step", 1) != 1, fields,
-           "\"decoder_sparse_step\" is not 1: some layers have no experts");
-  const json& dense = fields.Value("mlp_only_layers");
-  RefuseIf(!dense.is_null() && dense != json::array(), fields,
-           absl::StrCat("\"mlp_only_layers\" is ", Excerpt(dense),
-                        ": some layers have no experts"));
+  model.dense_layers = ReadDenseLayers(fields, model.num_layers);
 }
 
 void ReadExperts(JsonFields& fields, HfFamily family, ModelConfig& model) {

@@ -49,7 +49,7 @@ void WriteExperts(const ModelConfig& model, HfFamily family, json& config) {
   config["moe_intermediate_size"] = model.moe_ffn_hidden_size;
   config["norm_topk_prob"] = !model.moe_router_pre_softmax;
   config["decoder_sparse_step"] = 1;
-  config["mlp_only_layers"] = json::array();
+  config["mlp_only_layers"] = model.dense_layers;
   if (family != HfFamily::kQwen2Moe) return;
   config["qkv_bias"] = model.add_qkv_bias;
   config["shared_expert_intermediate_size"] =
@@ -78,7 +78,9 @@ void WriteLlamaKind(const ModelConfig& model, HfFamily family, json& config) {
 // What decides the tensors and what is computed from them.
 json Essence(ModelConfig model) {
   model.padded_vocab_size = model.vocab_size;
-  if (model.has_experts()) model.ffn_hidden_size = model.moe_ffn_hidden_size;
+  if (!model.has_dense_layers()) {
+    model.ffn_hidden_size = model.moe_ffn_hidden_size;
+  }
   if (model.add_bias_linear) model.add_qkv_bias = false;
   if (model.position_embedding != PositionEmbedding::kRope) {
     model.rotary_base = ModelConfig().rotary_base;

@@ -132,7 +132,7 @@ struct RuleSet {
   Rules output;
 };
 
-RuleSet RulesOf(const HfNaming& naming) {
+RuleSet RulesOf(const HfNaming& naming, bool has_experts) {
   if (naming.family == HfFamily::kGpt2) {
     return {.prefix = naming.bare ? "" : "transformer.",
             .layers = "h.",
@@ -141,13 +141,12 @@ RuleSet RulesOf(const HfNaming& naming) {
             .output = kGpt2Output};
   }
   Rules feed_forward = kLlamaFeedForward;
-  if (naming.family == HfFamily::kMixtral) {
-    feed_forward = kMixtralExperts;
-  } else if (naming.family == HfFamily::kQwen2Moe ||
-             naming.family == HfFamily::kQwen3Moe) {
-    feed_forward = kQwenExperts;
+  if (has_experts && naming.fused_experts) {
+    feed_forward = kFusedExperts;
+  } else if (has_experts) {
+    feed_forward = naming.family == HfFamily::kMixtral ? Rules(kMixtralExperts)
+                                                       : Rules(kQwenExperts);
   }
-  if (naming.fused_experts) feed_forward = kFusedExperts;
   return {.prefix = "model.",
           .layers = "layers.",
           .embedding = kLlamaEmbedding,
@@ -258,39 +257,57 @@ StoredTensor Shifted(StoredTensor tensor, int64_t num_tensors) {
   return tensor;
 }
 
+// A model of one layer.
+struct OneLayer {
+  std::vector<StoredTensor> embedding = {};
+  std::vector<StoredTensor> layer = {};  // without the layer's prefix
+  std::vector<StoredTensor> output = {};
+  int64_t first_output_tensor = 0;
+};
+
+absl::StatusOr<OneLayer> ResolveOneLayer(ModelConfig model,
+                                         const HfNaming& naming) {
+  const RuleSet rules = RulesOf(naming, model.has_experts());
+  model.num_layers = 1;
+  model.dense_layers.clear();
+  Resolver resolver(model);
+  OneLayer made{.first_output_tensor = TensorSchema(model).output.first_tensor};
+  resolver.Append(rules.embedding, rules.prefix, "", made.embedding);
+  for (const Rules& part : rules.layer) {
+    resolver.Append(part, "", LayerPrefix(0), made.layer);
+  }
+  resolver.Append(rules.output, rules.prefix, "", made.output);
+  resolver.Append(kHead, "", "", made.output);
+  SS_RETURN_IF_ERROR(resolver.CheckAllUsed(naming.family));
+  return made;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<StoredTensor>> HfTensors(const ModelConfig& model,
                                                     const HfNaming& naming) {
-  const RuleSet rules = RulesOf(naming);
-  ModelConfig one_layer = model;
-  one_layer.num_layers = 1;
-  Resolver resolver(one_layer);
-  std::vector<StoredTensor> tensors;
-  std::vector<StoredTensor> layer;
-  std::vector<StoredTensor> output;
-  resolver.Append(rules.embedding, rules.prefix, "", tensors);
-  for (const Rules& part : rules.layer) {
-    resolver.Append(part, "", LayerPrefix(0), layer);
+  const RuleSet rules = RulesOf(naming, model.has_experts());
+  SS_ASSIGN_OR_RETURN(OneLayer one, ResolveOneLayer(model, naming));
+  OneLayer dense;
+  if (!model.dense_layers.empty()) {
+    SS_ASSIGN_OR_RETURN(dense, ResolveOneLayer(WithoutExperts(model), naming));
   }
-  resolver.Append(rules.output, rules.prefix, "", output);
-  resolver.Append(kHead, "", "", output);
-  SS_RETURN_IF_ERROR(resolver.CheckAllUsed(naming.family));
-
-  // All layers are alike.
-  const int64_t step = TensorSchema(model).tensors_per_layer;
-  tensors.reserve(tensors.size() + model.num_layers * layer.size() +
-                  output.size());
+  const TensorSchema schema(model);
+  const int64_t first = schema.FirstTensorOf(0);
+  std::vector<StoredTensor> tensors = std::move(one.embedding);
+  tensors.reserve(tensors.size() + model.num_layers * one.layer.size() +
+                  one.output.size());
   for (int64_t i = 0; i < model.num_layers; ++i) {
     const std::string prefix = absl::StrCat(rules.prefix, rules.layers, i, ".");
-    for (const StoredTensor& tensor : layer) {
-      tensors.push_back(Shifted(tensor, i * step));
+    const bool is_dense = model.has_experts() && !model.has_experts(i);
+    for (const StoredTensor& tensor : is_dense ? dense.layer : one.layer) {
+      tensors.push_back(Shifted(tensor, schema.FirstTensorOf(i) - first));
       tensors.back().name = absl::StrCat(prefix, tensor.name);
     }
   }
-  for (StoredTensor& tensor : output) {
-    tensors.push_back(
-        Shifted(std::move(tensor), (model.num_layers - 1) * step));
+  for (StoredTensor& tensor : one.output) {
+    tensors.push_back(Shifted(std::move(tensor), schema.output.first_tensor -
+                                                     one.first_output_tensor));
   }
   return tensors;
 }

@@ -122,6 +122,8 @@ absl::Status Validate(const ModelConfig& model, const Layout& layout) {
     SS_RETURN_IF_ERROR(CheckExperts(model, layout));
   } else {
     SS_RETURN_IF_ERROR(CheckNoExpertAxes(layout));
+  }
+  if (model.has_dense_layers()) {
     SS_RETURN_IF_ERROR(CheckDivides("--ffn-hidden-size", model.ffn_hidden_size,
                                     kTensor, layout.tensor));
   }

@@ -17,8 +17,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMaxExtent = int64_t{1} << 31;
-// What a stored model may ask of memory for its list of tensors.
-constexpr int64_t kMaxLayers = int64_t{1} << 16;
 // Keeps every count of elements or bytes within int64_t.
 constexpr double kMaxElements = 0x1p56;
 constexpr int64_t kMaxExperts = int64_t{1} << 18;  // of all layers
@@ -64,6 +62,7 @@ void VisitRotaryFields(Model& model, Visitor&& visit) {
 template <typename Model, typename Visitor>
 void VisitMixtureFields(Model& model, Visitor&& visit) {
   visit("num_experts", model.num_experts);
+  visit("dense_layers", model.dense_layers);
   visit("moe_ffn_hidden_size", model.moe_ffn_hidden_size);
   visit("moe_router_topk", model.moe_router_topk);
   visit("moe_shared_expert_intermediate_size",
@@ -213,6 +212,26 @@ absl::Status CheckRotary(const ModelConfig& model) {
       ", expected below rope_high_freq_factor ", model.rope_high_freq_factor));
 }
 
+absl::Status CheckDenseLayers(const ModelConfig& model) {
+  const std::vector<int64_t>& layers = model.dense_layers;
+  const auto refuse = [&](const std::string& problem) {
+    return absl::InvalidArgumentError(absl::StrCat("dense_layers ", problem));
+  };
+  if (std::ssize(layers) >= model.num_layers) {
+    return refuse("names all layers; such a model has no experts");
+  }
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i] < 0 || layers[i] >= model.num_layers) {
+      return refuse(absl::StrCat("has ", layers[i], ", expected 0 to ",
+                                 model.num_layers - 1));
+    }
+    if (i > 0 && layers[i] <= layers[i - 1]) {
+      return refuse("is not ascending");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckExperts(const ModelConfig& model) {
   SS_RETURN_IF_ERROR(CheckExtent("num_experts", model.num_experts, 0,
                                  kMaxExperts / model.num_layers));
@@ -224,6 +243,7 @@ absl::Status CheckExperts(const ModelConfig& model) {
                                  model.moe_ffn_hidden_size, 1, kMaxExtent));
   SS_RETURN_IF_ERROR(CheckExtent("moe_router_topk", model.moe_router_topk, 1,
                                  model.num_experts));
+  SS_RETURN_IF_ERROR(CheckDenseLayers(model));
   const int64_t shared = model.moe_shared_expert_intermediate_size;
   SS_RETURN_IF_ERROR(CheckExtent("moe_shared_expert_intermediate_size", shared,
                                  0, kMaxExtent));
@@ -239,6 +259,13 @@ absl::Status CheckExperts(const ModelConfig& model) {
 }
 
 }  // namespace
+
+ModelConfig WithoutExperts(ModelConfig model) {
+  const ModelConfig defaults;
+  VisitMixtureFields(model, [](const char*, auto& value) { value = {}; });
+  model.moe_router_topk = defaults.moe_router_topk;
+  return model;
+}
 
 absl::Status Validate(const ModelConfig& model) {
   absl::Status status;

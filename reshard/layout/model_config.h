@@ -5,8 +5,11 @@
 #ifndef SHARDSHIFT_RESHARD_LAYOUT_MODEL_CONFIG_H_
 #define SHARDSHIFT_RESHARD_LAYOUT_MODEL_CONFIG_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,6 +18,9 @@ namespace shardshift::reshard {
 
 enum class Normalization { kLayerNorm, kRmsNorm };
 enum class PositionEmbedding { kLearnedAbsolute, kRope };
+
+// What a stored model may ask of memory for its list of tensors.
+inline constexpr int64_t kMaxLayers = int64_t{1} << 16;
 
 // Defaults are the GPT-2 kind: LayerNorm, learned positions, GELU (tanh form),
 // biases everywhere, tied embeddings. The Llama kind sets RmsNorm, kRope,
@@ -58,9 +64,11 @@ struct ModelConfig {
   double rope_high_freq_factor = 4.0;
   int64_t rope_original_max_position_embeddings = 8192;
 
-  // Mixture of experts in every layer, in place of the feed-forward block of
+  // Mixture of experts in the layers, in place of the feed-forward block of
   // width ffn_hidden_size; 0: none.
   int64_t num_experts = 0;
+  // The layers that have such a block all the same, ascending.
+  std::vector<int64_t> dense_layers = {};
   int64_t moe_ffn_hidden_size = 0;  // of an expert
   int64_t moe_router_topk = 2;      // experts a token goes to
   // Width of an expert that all tokens go to, 0: none; and whether its output
@@ -74,10 +82,22 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 
   bool has_experts() const { return num_experts > 0; }
+  bool has_experts(int64_t layer) const {
+    return has_experts() && !std::ranges::binary_search(dense_layers, layer);
+  }
+  bool has_dense_layers() const {
+    return !has_experts() || !dense_layers.empty();
+  }
+  int64_t num_expert_layers() const {
+    return has_experts() ? num_layers - std::ssize(dense_layers) : 0;
+  }
   int64_t query_width() const { return num_attention_heads * kv_channels; }
   int64_t key_width() const { return num_query_groups * kv_channels; }
   int64_t qkv_width() const { return query_width() + 2 * key_width(); }
 };
+
+// The model with a feed-forward block in every layer.
+ModelConfig WithoutExperts(ModelConfig model);
 
 // Errors: InvalidArgument naming the first flag that is out of range or
 // contradicts another (extents below 1, query groups not dividing the heads,

@@ -129,9 +129,8 @@ void ModelMap::AppendGroup(const TensorGroup& group, const std::string& prefix,
 void ModelMap::AppendLayer(int64_t layer, const BufferPlace& place,
                            std::vector<Parameter>& parameters) const {
   const std::string prefix = LayerPrefix(layer);
-  const int64_t first_tensor =
-      schema_.first_layer_tensor + layer * schema_.tensors_per_layer;
-  for (const TensorGroup& group : schema_.layer) {
+  const int64_t first_tensor = schema_.FirstTensorOf(layer);
+  for (const TensorGroup& group : schema_.LayerOf(layer).groups) {
     const bool elsewhere =
         layout_.separates_experts() && group.per_expert != place.experts;
     if (elsewhere) continue;

@@ -29,10 +29,9 @@ absl::Status CheckCuts(const char* flag, int64_t granularity,
 // Of the blocks the model has; 0 where it has none.
 std::vector<std::pair<const char*, int64_t>> FeedForwardWidths(
     const ModelConfig& model) {
-  if (!model.has_experts()) {
-    return {{"--ffn-hidden-size", model.ffn_hidden_size}};
-  }
-  return {{"--moe-ffn-hidden-size", model.moe_ffn_hidden_size},
+  return {{"--ffn-hidden-size",
+           model.has_dense_layers() ? model.ffn_hidden_size : 0},
+          {"--moe-ffn-hidden-size", model.moe_ffn_hidden_size},
           {"--moe-shared-expert-intermediate-size",
            model.moe_shared_expert_intermediate_size}};
 }

@@ -140,7 +140,7 @@ std::vector<LogicalTensor> LogicalTensors(const ModelConfig& model) {
   tensors.reserve(schema.output.first_tensor + schema.output.num_tensors());
   AppendTensors(schema.embedding, "", tensors);
   for (int64_t layer = 0; layer < model.num_layers; ++layer) {
-    for (const TensorGroup& group : schema.layer) {
+    for (const TensorGroup& group : schema.LayerOf(layer).groups) {
       AppendTensors(group, LayerPrefix(layer), tensors);
     }
   }

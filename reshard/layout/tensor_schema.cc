@@ -311,19 +311,30 @@ std::string TensorGroup::PrefixOf(int64_t copy) const {
   return per_expert ? absl::StrCat(prefix, copy, ".") : prefix;
 }
 
-TensorSchema::TensorSchema(const ModelConfig& model)
-    : embedding(MakeGroup(model, kEmbeddingGroup)),
-      output(MakeGroup(model, kOutputGroup)) {
-  first_layer_tensor = embedding.num_tensors();
+LayerSchema::LayerSchema(const ModelConfig& model) {
   for (const RuleGroup& rules : kLayerGroups) {
     TensorGroup group = MakeGroup(model, rules);
-    group.first_tensor = tensors_per_layer;
-    tensors_per_layer += group.num_tensors();
-    if (!group.rules.empty()) layer.push_back(std::move(group));
+    group.first_tensor = num_tensors;
+    num_tensors += group.num_tensors();
+    if (!group.rules.empty()) groups.push_back(std::move(group));
   }
-  output.first_tensor =
-      first_layer_tensor + model.num_layers * tensors_per_layer;
-  tied_output = MakeGroup(model, kTiedOutputGroup);
+}
+
+TensorSchema::TensorSchema(const ModelConfig& model)
+    : embedding(MakeGroup(model, kEmbeddingGroup)),
+      output(MakeGroup(model, kOutputGroup)),
+      tied_output(MakeGroup(model, kTiedOutputGroup)),
+      layer_(model),
+      dense_layer_(WithoutExperts(model)),
+      dense_layers_(model.dense_layers) {
+  output.first_tensor = FirstTensorOf(model.num_layers);
+}
+
+int64_t TensorSchema::FirstTensorOf(int64_t layer) const {
+  const int64_t dense =
+      std::ranges::lower_bound(dense_layers_, layer) - dense_layers_.begin();
+  return embedding.num_tensors() + dense * dense_layer_.num_tensors +
+         (layer - dense) * layer_.num_tensors;
 }
 
 std::string LayerPrefix(int64_t layer) {

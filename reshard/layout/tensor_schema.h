@@ -1,14 +1,15 @@
 // What a model consists of, as data: its parameters in Megatron's registration
 // order, the logical tensors each is made of, and their positions in
-// LogicalTensors. Every layer is alike, so a position is arithmetic: no list of
-// names is needed to find it. Model families are rule tables in
-// tensor_schema.cc.
+// LogicalTensors. Layers with experts are all alike, and so are those without,
+// so a position is arithmetic: no list of names is needed to find it. Model
+// families are rule tables in tensor_schema.cc.
 // Source: parallel-layout.md 4 (splits), 5 (registration order) and 6.6
 // (experts; each as a module of its own).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SHARDSHIFT_RESHARD_LAYOUT_TENSOR_SCHEMA_H_
 #define SHARDSHIFT_RESHARD_LAYOUT_TENSOR_SCHEMA_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -59,16 +60,33 @@ struct TensorGroup {
   std::string PrefixOf(int64_t copy) const;
 };
 
+// What a layer consists of.
+struct LayerSchema {
+  explicit LayerSchema(const ModelConfig& model);
+
+  std::vector<TensorGroup> groups;
+  int64_t num_tensors = 0;
+};
+
 struct TensorSchema {
   explicit TensorSchema(const ModelConfig& model);
 
   TensorGroup embedding;
-  std::vector<TensorGroup> layer;
   TensorGroup output;
   // The output layer where it is a copy of the embedding.
   TensorGroup tied_output;
-  int64_t first_layer_tensor = 0;
-  int64_t tensors_per_layer = 0;
+
+  const LayerSchema& LayerOf(int64_t layer) const {
+    return std::ranges::binary_search(dense_layers_, layer) ? dense_layer_
+                                                            : layer_;
+  }
+  // Of layer `layer`, or behind the last one.
+  int64_t FirstTensorOf(int64_t layer) const;
+
+ private:
+  LayerSchema layer_;
+  LayerSchema dense_layer_;  // of a model whose other layers have experts
+  std::vector<int64_t> dense_layers_;
 };
 
 // "layers.3."

@@ -87,7 +87,7 @@ class FinetuneTest(unittest.TestCase):
                   encoding="utf-8") as file:
             config = json.load(file)
         config.update({"model_type": "qwen3_moe", "num_experts": 4,
-                       "moe_intermediate_size": 32, "mlp_only_layers": [1],
+                       "moe_intermediate_size": 32, "mlp_only_layers": [9],
                        "architectures": ["Qwen3MoeForCausalLM"]})
         path = self.path("config.json")
         with open(path, "w", encoding="utf-8") as file:

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -96,13 +97,18 @@ void AddAttention(const ModelConfig& model, const std::string& prefix,
   AddNorm(model, prefix + "mlp_norm", names);
 }
 
+bool IsDense(const ModelConfig& model, int64_t layer) {
+  return model.num_experts == 0 ||
+         std::ranges::count(model.dense_layers, layer) > 0;
+}
+
 // A layer's parameters in the order in which they are registered; with its
 // experts only if these are not kept apart.
 void AddLayer(const ModelConfig& model, int64_t layer, bool with_experts,
               Names& names) {
   const std::string prefix = absl::StrCat("layers.", layer, ".");
   AddAttention(model, prefix, names);
-  if (model.num_experts == 0) {
+  if (IsDense(model, layer)) {
     Add(prefix + "mlp.fc1", model.add_bias_linear, names);
     Add(prefix + "mlp.fc2", model.add_bias_linear, names);
     return;
@@ -227,6 +233,7 @@ class Owners {
     const int64_t count = model_.num_experts / layout_.expert;
     Names names;
     for (const int64_t layer : layers_[chunk]) {
+      if (IsDense(model_, layer)) continue;
       AddExperts(model_, absl::StrCat("layers.", layer, "."),
                  expert_rank * count, (expert_rank + 1) * count, names);
     }

@@ -99,6 +99,9 @@ ModelConfig RandomMixture(std::mt19937& random) {
   if (Uniform(random, 0, 3) == 0) return model;
   model.num_experts = OneOf(random, {2, 3, 4, 6, 8});
   model.moe_ffn_hidden_size = OneOf(random, {6, 8, 12});
+  for (int64_t layer = 0; layer + 1 < model.num_layers; ++layer) {
+    if (Uniform(random, 0, 3) == 0) model.dense_layers.push_back(layer);
+  }
   if (!model.add_bias_linear && coin()) {
     model.moe_shared_expert_intermediate_size = OneOf(random, {6, 12});
     model.moe_shared_expert_gate = coin();

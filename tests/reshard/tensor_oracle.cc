@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -115,7 +116,8 @@ std::map<std::string, ckpt::Shape> TensorShapes(const ModelConfig& model) {
   for (int64_t layer = 0; layer < model.num_layers; ++layer) {
     const std::string prefix = absl::StrCat("layers.", layer, ".");
     AddAttentionShapes(model, prefix, shapes);
-    if (model.num_experts > 0) {
+    const bool is_dense = std::ranges::count(model.dense_layers, layer) > 0;
+    if (model.num_experts > 0 && !is_dense) {
       AddMixtureShapes(model, prefix + "mlp.", shapes);
     } else {
       AddFeedForward(model, prefix + "mlp.", model.ffn_hidden_size, shapes);

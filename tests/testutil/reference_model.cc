@@ -227,7 +227,7 @@ void ReferenceModel::AddRouter(const Rows& logits,
 
 double ReferenceModel::BatchLoss(const RouterSums& sums, double count) const {
   if (!router_loss_.of_batch) return 0;
-  const double rows = static_cast<double>(model_.num_layers) * count;
+  const double rows = static_cast<double>(model_.num_expert_layers()) * count;
   double loss = 0;
   for (size_t e = 0; e < sums.tokens.size(); ++e) {
     loss += sums.tokens[e] / rows * sums.shares[e] / rows;
@@ -305,8 +305,9 @@ double ReferenceModel::SampleLoss(const Tensors& tensors,
     }
     add(x, Multiply(tensors, layer + "attention.proj", Attend(q, k, v)));
     const Rows mlp_in = Normalize(tensors, layer + "mlp_norm", x, hidden);
-    add(x, model_.has_experts() ? Mixture(tensors, layer + "mlp.", mlp_in, sums)
-                                : Mlp(tensors, layer + "mlp.", mlp_in));
+    add(x, model_.has_experts(number)
+               ? Mixture(tensors, layer + "mlp.", mlp_in, sums)
+               : Mlp(tensors, layer + "mlp.", mlp_in));
   }
   const bool untied = model_.untie_embeddings_and_output_weights;
   Rows logits = Multiply(tensors, untied ? "output" : "embedding.word",

@@ -125,6 +125,7 @@ RunConfig TinyQwenMoe() {
   config.model.swiglu = false;
   config.model.untie_embeddings_and_output_weights = false;
   config.model.moe_router_pre_softmax = true;
+  config.model.dense_layers = {1};
   config.model.moe_shared_expert_intermediate_size = 48;
   config.model.moe_shared_expert_gate = true;
   config.moe_loss = {.aux_coeff = 0.05, .z_coeff = 0.01};

@@ -38,7 +38,7 @@ RunConfig TinyExactGelu();
 RunConfig TinyMixtral();
 // a shared expert behind a gate, shares of a softmax over all experts, norms of
 // query and key heads, plain GELU, tied embeddings, dropout, losses of the
-// router:
+// router, one layer without experts:
 RunConfig TinyQwenMoe();
 
 struct TinyFamily {

@@ -188,8 +188,9 @@ std::vector<double> Mixture::LoadGradient(const TokenDispatch& dispatch,
   const double factor = context_.token_gradient * loss.aux_coeff *
                         static_cast<double>(model.num_experts);
   const bool of_batch = loss.counts_whole_batch();
+  const int64_t layers = model.num_expert_layers();
   const auto rows = static_cast<double>(
-      of_batch ? model.num_layers * model.num_layers * context_.batch_tokens
+      of_batch ? layers * layers * context_.batch_tokens
                : model.moe_router_topk * context_.seq_length);
   std::vector<double> load;
   for (int64_t expert = 0; expert < model.num_experts; ++expert) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/core/status_macros.h"
+#include "reshard/layout/tensor_schema.h"
 
 namespace shardshift::trainer {
 namespace {
@@ -40,10 +41,11 @@ class BehindDropout {
 
 TransformerLayer::TransformerLayer(LayerContext& context, int64_t layer,
                                    const RopeTable& rope)
-    : TransformerLayer(context, absl::StrCat("layers.", layer, "."), rope) {}
+    : TransformerLayer(context, reshard::LayerPrefix(layer),
+                       context.model.has_experts(layer), rope) {}
 
 TransformerLayer::TransformerLayer(LayerContext& context,
-                                   const std::string& prefix,
+                                   const std::string& prefix, bool has_experts,
                                    const RopeTable& rope)
     : context_(context),
       attention_norm_(context, absl::StrCat(prefix, "attention_norm")),
@@ -52,7 +54,7 @@ TransformerLayer::TransformerLayer(LayerContext& context,
       attention_dropout_(context, absl::StrCat(prefix, "attention")),
       mlp_dropout_(context, absl::StrCat(prefix, "mlp")) {
   const std::string mlp = absl::StrCat(prefix, "mlp.");
-  if (context.model.has_experts()) {
+  if (has_experts) {
     mixture_.emplace(context, mlp);
   } else {
     mlp_.emplace(context, mlp, context.model.ffn_hidden_size);

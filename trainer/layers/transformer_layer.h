@@ -49,7 +49,7 @@ class TransformerLayer {
 
  private:
   TransformerLayer(LayerContext& context, const std::string& prefix,
-                   const RopeTable& rope);
+                   bool has_experts, const RopeTable& rope);
 
   absl::Status ForwardMlp(const MicroBatch& batch, float* y, Cache& cache);
   absl::Status BackwardMlp(const Cache& cache, const MicroBatch& batch,

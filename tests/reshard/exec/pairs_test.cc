@@ -140,6 +140,7 @@ std::set<std::string> TraitsOf(const ModelConfig& model) {
   };
   add("experts", model.has_experts());
   add("no experts", !model.has_experts());
+  add("experts in some layers", !model.dense_layers.empty());
   add("shared gate", model.moe_shared_expert_gate);
   add("norms of heads", model.qk_layernorm);
   add("biases", model.add_bias_linear);
@@ -200,7 +201,7 @@ TEST(RandomPairs, OfAThousandHaveEveryTraitManyTimes) {
       }
     }
   }
-  EXPECT_EQ(times.size(), 30);
+  EXPECT_EQ(times.size(), 31);
   for (const auto& [trait, count] : times) {
     EXPECT_GE(count, 20) << trait;
   }

@@ -17,7 +17,9 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 json Config(const std::string& name) {
   return json::parse(ReadData(name + "/config.json"));
@@ -309,8 +311,9 @@ TEST(ReadHfConfig, RefusesAnotherKindOfModel) {
   refused("gpt2", "scale_attn_weights", false, "\"scale_attn_weights\"");
   refused("gpt2", "scale_attn_by_inverse_layer_idx", true, "inverse_layer");
   refused("gpt2", "add_cross_attention", true, "cross_attention");
-  refused("qwen2_moe", "decoder_sparse_step", 2, "\"decoder_sparse_step\"");
-  refused("qwen3_moe", "mlp_only_layers", {0}, "\"mlp_only_layers\" is [0]");
+  refused("qwen3_moe", "mlp_only_layers", {"0"},
+          "\"mlp_only_layers\" is [\"0\"], expected a list of layers 0 to 3");
+  refused("qwen3_moe", "mlp_only_layers", {4}, "\"mlp_only_layers\" is [4]");
   json config = Config("llama");
   config.erase("model_type");
   EXPECT_OK(HfConfigFromJson(config));
@@ -318,6 +321,27 @@ TEST(ReadHfConfig, RefusesAnotherKindOfModel) {
   EXPECT_THAT(HfConfigFromJson(config),
               StatusIs(absl::StatusCode::kUnimplemented,
                        HasSubstr("\"model_type\" is null")));
+}
+
+TEST(ReadHfConfig, FindsTheLayersWithoutExperts) {
+  json config = Config("qwen2_moe");
+  const auto dense = [&config] {
+    const absl::StatusOr<HfConfig> read = HfConfigFromJson(config);
+    EXPECT_OK(read.status());
+    return read.ok() ? read->model.dense_layers : std::vector<int64_t>();
+  };
+  EXPECT_THAT(dense(), IsEmpty());
+  config["mlp_only_layers"] = {2, 0};
+  EXPECT_THAT(dense(), ElementsAre(0, 2));
+  // Experts in each second layer, from the second on.
+  config["decoder_sparse_step"] = 2;
+  EXPECT_THAT(dense(), ElementsAre(0, 2));
+  config["mlp_only_layers"] = {1};
+  EXPECT_THAT(dense(), ElementsAre(0, 1, 2));
+  config["decoder_sparse_step"] = 9;
+  EXPECT_THAT(HfConfigFromJson(config),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("dense_layers names all layers")));
 }
 
 TEST(ReadHfConfig, TakesBothBiasesOfLlama) {

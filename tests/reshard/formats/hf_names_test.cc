@@ -211,6 +211,10 @@ ModelConfig RandomOf(HfFamily family, std::mt19937& random) {
   model.num_experts = Uniform(random, 2, 5);
   model.moe_ffn_hidden_size = Uniform(random, 1, 9);
   model.moe_router_pre_softmax = family != HfFamily::kMixtral && !coin;
+  for (int64_t layer = 1; layer < model.num_layers; ++layer) {
+    if (family == HfFamily::kMixtral || Uniform(random, 0, 2) > 0) continue;
+    model.dense_layers.push_back(layer);
+  }
   if (family == HfFamily::kQwen2Moe) {
     model.moe_shared_expert_intermediate_size = Uniform(random, 1, 9);
     model.moe_shared_expert_gate = true;

@@ -2,6 +2,7 @@
 #include "reshard/layout/model_config.h"
 
 #include <limits>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -192,8 +193,9 @@ TEST(ValidateModel, RefusesRotationsThatCannotBe) {
 
 TEST(ModelConfigJson, RefusesKeysOfAMixtureThatAreMistyped) {
   for (const char* key :
-       {"qk_layernorm", "num_experts", "moe_ffn_hidden_size", "moe_router_topk",
-        "moe_shared_expert_gate", "moe_shared_expert_intermediate_size"}) {
+       {"qk_layernorm", "num_experts", "dense_layers", "moe_ffn_hidden_size",
+        "moe_router_topk", "moe_shared_expert_gate",
+        "moe_shared_expert_intermediate_size"}) {
     nlohmann::json json = ToJson(MixtureModel());
     json[key] = "2";
     EXPECT_THAT(ModelFromJson(json),
@@ -215,6 +217,20 @@ TEST(ValidateModel, RefusesAMixtureThatCannotBe) {
           "num_experts is 65537, expected 0 to 65536");
   refused([](Model& m) { m.num_experts = 0; },
           "moe_ffn_hidden_size is 8, but num_experts is 0; give --num-experts");
+  refused([](Model& m) { m.dense_layers = {m.num_layers}; },
+          "dense_layers has ");
+  refused([](Model& m) { m.dense_layers = {-1}; }, "dense_layers has -1");
+  refused(
+      [](Model& m) {
+        m.dense_layers = {1, 1};
+      },
+      "dense_layers is not ascending");
+  refused(
+      [](Model& m) {
+        m.dense_layers.resize(m.num_layers);
+        std::iota(m.dense_layers.begin(), m.dense_layers.end(), 0);
+      },
+      "dense_layers names all layers");
   refused([](Model& m) { m.moe_ffn_hidden_size = 0; },
           "moe_ffn_hidden_size is 0");
   refused([](Model& m) { m.moe_router_topk = 5; },
