@@ -17,7 +17,8 @@
 
 namespace shardshift {
 
-// Exit codes of every program.
+// Exit codes of every program. Where a signal made it stop in good order, as
+// `train` does, the code is 128 and the number of the signal, as in a shell.
 inline constexpr int kExitDone = 0;
 inline constexpr int kExitFailed = 1;   // the work failed, or things differ
 inline constexpr int kExitRefused = 2;  // wrong use or refused input

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -19,7 +18,8 @@
 #include "tools/load_flag.h"
 #include "tools/output_checks.h"
 #include "tools/resolve_run.h"
-#include "tools/run_flags.h"
+#include "tools/stop_signal.h"
+#include "tools/train_flags.h"
 #include "tools/train_ranks.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/comm/mpi/mpi_world.h"
@@ -29,113 +29,6 @@
 
 namespace shardshift {
 namespace {
-
-struct TrainFlags {
-  RunFlags run;
-  std::vector<std::string> data_paths;
-  bool mock_data = false;
-  std::optional<std::string> data_order;
-  std::optional<std::string> save;
-  LoadFlags load;
-  int64_t save_interval = 0;
-  bool async_save = false;
-  std::optional<int64_t> keep_last;
-  std::optional<int64_t> keep_every;
-  int64_t log_interval = 100;
-  int64_t replica_check_interval = 0;
-  std::optional<std::string> log_jsonl;
-  bool schedule_report = false;
-};
-
-void AddCheckpointFlags(CLI::App& app, TrainFlags& flags) {
-  const char* const group = "Checkpoints";
-  const CLI::Validator count = IntIn(1, int64_t{1} << 31);
-  CLI::Option* save = app.add_option("--save", flags.save,
-                                     "run directory to save checkpoints in")
-                          ->type_name("DIR")
-                          ->group(group);
-  app.add_option("--save-interval", flags.save_interval,
-                 "iterations between saves (only after the last)")
-      ->check(count)
-      ->type_name("N")
-      ->group(group);
-  app.add_flag("--async-save", flags.async_save,
-               "write a copy of the state while training goes on, in as "
-               "much memory again as weights and optimizer state")
-      ->needs(save)
-      ->group(group);
-  app.add_option("--keep-last", flags.keep_last,
-                 "after each save, delete all but the newest N checkpoints "
-                 "and the one of --load")
-      ->check(count)
-      ->needs(save)
-      ->type_name("N")
-      ->group(group);
-  app.add_option("--keep-every", flags.keep_every,
-                 "keep each step that M divides too; alone, it implies "
-                 "--keep-last 1")
-      ->check(count)
-      ->needs(save)
-      ->type_name("M")
-      ->group(group);
-  app.add_option("--load", flags.load.path,
-                 "run directory, whose newest checkpoint that opens is "
-                 "taken, or one checkpoint; of any layout. With --finetune "
-                 "also one of another format")
-      ->type_name("DIR")
-      ->group(group);
-  app.add_flag("--finetune", flags.load.finetune,
-               "start a new run from the weights of --load: a checkpoint "
-               "here, a folder of Hugging Face, or whatever `reshard` reads. "
-               "The model is that of the checkpoint")
-      ->needs("--load")
-      ->group(group);
-  app.add_flag("--load-if-present", flags.load.if_present,
-               "start anew if --load holds no checkpoint")
-      ->group(group);
-}
-
-void AddTrainFlags(CLI::App& app, TrainFlags& flags) {
-  AddRunFlags(app, flags.run, FlagScope::kTrain);
-  app.add_option("--data-path", flags.data_paths,
-                 "indexed data sets (PREFIX of .bin and .idx), one after "
-                 "another")
-      ->type_name("PREFIX")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->group("Data");
-  app.add_flag("--mock-data", flags.mock_data,
-               "made-up tokens in place of --data-path")
-      ->group("Data");
-  app.add_option("--data-order", flags.data_order,
-                 "shuffled (default) or sequential")
-      ->check(CLI::IsMember({"shuffled", "sequential"}))
-      ->type_name("NAME")
-      ->group("Data");
-  AddCheckpointFlags(app, flags);
-  app.add_option("--check-weight-hash-across-dp-replicas-interval",
-                 flags.replica_check_interval,
-                 "iterations between comparisons of weights that ranks should "
-                 "have in common (none)")
-      ->check(IntIn(1, int64_t{1} << 31))
-      ->type_name("N")
-      ->group("Log");
-  app.add_option("--log-interval", flags.log_interval,
-                 "iterations between lines of the log (100)")
-      ->check(IntIn(1, int64_t{1} << 31))
-      ->type_name("N")
-      ->group("Log");
-  app.add_option("--log-jsonl", flags.log_jsonl,
-                 "file to append one JSON object an iteration to")
-      ->type_name("FILE")
-      ->group("Log");
-  app.add_flag("--schedule-report", flags.schedule_report,
-               "print the pipeline schedule and its bubble, in theory and as "
-               "measured")
-      ->group("Log");
-}
-
-// Of what a rank waits for another one within a call.
-constexpr absl::Duration kPeerTimeout = absl::Minutes(10);
 
 void Print(const std::string& line) { std::cerr << line << std::endl; }
 
@@ -285,7 +178,8 @@ absl::StatusOr<trainer::TrainOptions> PrepareRun(
       .log_interval = flags.log_interval,
       .replica_check_interval = flags.replica_check_interval,
       .log_jsonl = flags.log_jsonl,
-      .print = ranks.print};
+      .print = ranks.print,
+      .stop_signal = CaughtStopSignal};
   if (flags.schedule_report) {
     options.report_schedule = [](const std::string& text) {
       std::cout << text << std::endl;
@@ -329,11 +223,13 @@ absl::StatusOr<int> RunAlone(const TrainFlags& flags) {
                       FindCheckpoint(flags.load));
   SS_ASSIGN_OR_RETURN(const trainer::TrainOptions options,
                       PrepareRun(flags, loaded, ranks));
-  return IsDone(options, ranks) ? kExitDone : TrainOnThreads(options);
+  return IsDone(options, ranks) ? kExitDone
+                                : TrainOnThreads(options, flags.timeout());
 }
 
-// What one process of a job finds, all end with.
-absl::Status RunAsRank(trainer::Communicator& world, TrainFlags flags) {
+// What one process of a job finds, all end with. Until they train they wait for
+// each other's work on files, without a limit.
+absl::StatusOr<int> RunAsRank(trainer::Communicator& world, TrainFlags flags) {
   Ranks ranks = {.print = Print, .kind = "processes"};
   if (world.rank() > 0) ranks.print = [](const std::string&) {};
   flags.load.print = ranks.print;
@@ -350,17 +246,22 @@ absl::Status RunAsRank(trainer::Communicator& world, TrainFlags flags) {
       PrepareRun(flags, loaded, ranks);
   SS_RETURN_IF_ERROR(AgreeOnInput(world, options.status()));
   SS_RETURN_IF_ERROR(CheckSameRun(world, *options));
-  return IsDone(*options, ranks) ? absl::OkStatus()
-                                 : TrainAsRank(world, *options);
+  return IsDone(*options, ranks)
+             ? kExitDone
+             : TrainAsRank(world, *options, flags.timeout());
 }
 
 absl::StatusOr<int> RunTraining(const TrainFlags& flags,
                                 trainer::MpiWorld* job) {
+  CatchStopSignals();
   if (job == nullptr) return RunAlone(flags);
-  SS_RETURN_IF_ERROR(job->Run(kPeerTimeout, [&](trainer::Communicator& world) {
-    return RunAsRank(world, flags);
-  }));
-  return kExitDone;
+  absl::StatusOr<int> code;
+  SS_RETURN_IF_ERROR(
+      job->Run(absl::InfiniteDuration(), [&](trainer::Communicator& world) {
+        code = RunAsRank(world, flags);
+        return code.status();
+      }));
+  return code;
 }
 
 }  // namespace
@@ -372,12 +273,14 @@ int main(int argc, char** argv) {
       "Trains a GPT-style model on CPU ranks, with checkpoints that resume on "
       "any layout. Ranks are threads, or under `mpirun -np N train` processes. "
       "What is not given comes from the checkpoint of --load, then from the "
-      "default in parentheses.");
+      "default in parentheses. After SIGTERM, SIGINT or SIGUSR1, to any rank, "
+      "it ends between two iterations with a save to --save, and the exit code "
+      "is 128 + the signal's number.");
   shardshift::TrainFlags flags;
   flags.load.print = shardshift::Print;
   shardshift::AddTrainFlags(*app, flags);
   return shardshift::RunLaunchedCli(
       *app, argc, argv, [&flags](shardshift::trainer::MpiWorld* job) {
-        return RunTraining(flags, job);
+        return shardshift::RunTraining(flags, job);
       });
 }

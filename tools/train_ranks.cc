@@ -62,6 +62,11 @@ absl::Status AsFailedWork(const absl::Status& status) {
   return Reworded(status, absl::StatusCode::kAborted, status.message());
 }
 
+// As of a shell.
+int ExitCodeOfEnd(int stop_signal) {
+  return stop_signal == 0 ? kExitDone : 128 + stop_signal;
+}
+
 // All that decides what a run computes and saves.
 std::string Describe(const trainer::TrainOptions& options) {
   const trainer::StoredRun run{
@@ -124,28 +129,34 @@ absl::Status CheckSameRun(trainer::Communicator& world,
                        "0; start all processes with the same ones"));
 }
 
-absl::StatusOr<int> TrainOnThreads(const trainer::TrainOptions& options) {
+absl::StatusOr<int> TrainOnThreads(const trainer::TrainOptions& options,
+                                   absl::Duration timeout) {
   SS_ASSIGN_OR_RETURN(const LockedRun locked,
                       LockedRun::Lock(options.save_run_dir));
-  const absl::Status trained =
-      trainer::RunRanks(static_cast<int>(options.layout.world_size()), {},
-                        [&options](trainer::Communicator& world) {
-                          return trainer::Train(world, options);
-                        });
-  if (trained.ok()) return kExitDone;
-  locked.RemoveIfNewAndEmpty();
-  return AsFailedWork(trained);
+  int stop_signal = 0;
+  const absl::Status trained = trainer::RunRanks(
+      static_cast<int>(options.layout.world_size()), {.timeout = timeout},
+      [&](trainer::Communicator& world) -> absl::Status {
+        SS_ASSIGN_OR_RETURN(const int signal, trainer::Train(world, options));
+        if (world.rank() == 0) stop_signal = signal;
+        return absl::OkStatus();
+      });
+  if (!trained.ok() || stop_signal != 0) locked.RemoveIfNewAndEmpty();
+  if (!trained.ok()) return AsFailedWork(trained);
+  return ExitCodeOfEnd(stop_signal);
 }
 
-absl::Status TrainAsRank(trainer::Communicator& world,
-                         const trainer::TrainOptions& options) {
+absl::StatusOr<int> TrainAsRank(trainer::Communicator& world,
+                                const trainer::TrainOptions& options,
+                                absl::Duration timeout) {
   const absl::StatusOr<LockedRun> locked =
       LockedRun::Lock(world.rank() == 0 ? options.save_run_dir : std::nullopt);
   SS_RETURN_IF_ERROR(trainer::AgreeOnStatus(world, locked.status()));
-  const absl::Status trained = trainer::Train(world, options);
-  if (trained.ok()) return trained;
-  locked->RemoveIfNewAndEmpty();
-  return AsFailedWork(trained);
+  world.set_timeout(timeout);
+  const absl::StatusOr<int> stop_signal = trainer::Train(world, options);
+  if (stop_signal.value_or(1) != 0) locked->RemoveIfNewAndEmpty();
+  if (!stop_signal.ok()) return AsFailedWork(stop_signal.status());
+  return ExitCodeOfEnd(*stop_signal);
 }
 
 }  // namespace shardshift

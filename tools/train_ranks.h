@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "reshard/layout/layout.h"
 #include "tools/run_flags.h"
 #include "trainer/comm/communicator.h"
@@ -32,12 +33,15 @@ absl::Status AgreeOnInput(trainer::Communicator& world,
 absl::Status CheckSameRun(trainer::Communicator& world,
                           const trainer::TrainOptions& options);
 
-// Trains; gives the exit code. No other run saves into the same directory
-// meanwhile. Errors: Aborted, whatever went wrong, as the input was good.
-absl::StatusOr<int> TrainOnThreads(const trainer::TrainOptions& options);
+// Trains, with ranks that wait for each other for `timeout` at most; gives the
+// exit code. No other run saves into the same directory meanwhile.
+// Errors: Aborted, whatever went wrong, as the input was good.
+absl::StatusOr<int> TrainOnThreads(const trainer::TrainOptions& options,
+                                   absl::Duration timeout);
 // The part of one process. Collective.
-absl::Status TrainAsRank(trainer::Communicator& world,
-                         const trainer::TrainOptions& options);
+absl::StatusOr<int> TrainAsRank(trainer::Communicator& world,
+                                const trainer::TrainOptions& options,
+                                absl::Duration timeout);
 
 }  // namespace shardshift
 

@@ -2,6 +2,7 @@
 #include "trainer/train.h"
 
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -12,15 +13,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "ckpt/core/status_macros.h"
-#include "ckpt/run_dir.h"
 #include "kernels/kernels.h"
-#include "reshard/exec/checkpoint_state.h"
 #include "reshard/layout/parameters.h"
 #include "reshard/layout/stages.h"
-#include "trainer/async_save.h"
-#include "trainer/background_prune.h"
 #include "trainer/checkpointing.h"
-#include "trainer/data/data_identity.h"
 #include "trainer/memory_formula.h"
 #include "trainer/memory_report.h"
 #include "trainer/mesh.h"
@@ -28,6 +24,7 @@
 #include "trainer/rank_model.h"
 #include "trainer/replica_check.h"
 #include "trainer/run_log.h"
+#include "trainer/run_saves.h"
 
 namespace shardshift::trainer {
 namespace {
@@ -66,16 +63,16 @@ class Trainer {
                options.data->num_samples()),
         progress_(StartOf(options)) {}
 
-  absl::Status Run() {
+  absl::StatusOr<int> Run() {
     SS_RETURN_IF_ERROR(ReportMemory());
     SS_ASSIGN_OR_RETURN(
-        checkpointing_,
+        const std::unique_ptr<Checkpointing> checkpointing,
         Checkpointing::Create(mesh_, config_.model, model_.parameters(),
                               model_.optimizer()));
     if (options_.checkpoint != nullptr) {
       SS_RETURN_IF_ERROR(options_.finetune
-                             ? checkpointing_->LoadWeights(*options_.checkpoint)
-                             : checkpointing_->Load(*options_.checkpoint));
+                             ? checkpointing->LoadWeights(*options_.checkpoint)
+                             : checkpointing->Load(*options_.checkpoint));
       SS_RETURN_IF_ERROR(CheckReplicas());
     } else {
       model_.parameters().Initialize(reshard::LogicalTensors(config_.model),
@@ -83,19 +80,16 @@ class Trainer {
                                      config_.model.num_layers);
       SS_RETURN_IF_ERROR(model_.optimizer().MastersFromWeights());
     }
-    SS_RETURN_IF_ERROR(PrepareSaves());
+    SS_ASSIGN_OR_RETURN(
+        const std::unique_ptr<RunSaves> saves,
+        RunSaves::Create(mesh_, *checkpointing, options_,
+                         [this](const std::string& line) { Print(line); }));
     ReportSchedule();
-    while (progress_.step < options_.train_iters) {
-      SS_RETURN_IF_ERROR(Iterate());
-      if (IsReplicaCheckDue()) {
-        SS_RETURN_IF_ERROR(CheckReplicas());
-      }
-      SS_RETURN_IF_ERROR(LookAfterSave());
-      if (IsSaveDue()) SS_RETURN_IF_ERROR(Save());
-    }
-    SS_RETURN_IF_ERROR(WaitForSave());
-    if (prune_.has_value()) prune_->Finish();
-    return ReportStageTimes();
+    SS_ASSIGN_OR_RETURN(const int stop_signal, IterateToEnd(*saves));
+    SS_RETURN_IF_ERROR(ReportStageTimes());
+    SS_RETURN_IF_ERROR(saves->Finish(progress_));
+    if (stop_signal != 0) ReportStop(stop_signal);
+    return stop_signal;
   }
 
  private:
@@ -152,6 +146,40 @@ class Trainer {
           ShapeOf(options_), all, progress_.step - options_.start.step));
     }
     return absl::OkStatus();
+  }
+
+  // Until the last iteration, or a signal, which it gives.
+  absl::StatusOr<int> IterateToEnd(RunSaves& saves) {
+    while (progress_.step < options_.train_iters) {
+      SS_ASSIGN_OR_RETURN(const int signal, AgreeOnStop());
+      if (signal != 0) return signal;
+      SS_RETURN_IF_ERROR(Iterate());
+      if (IsReplicaCheckDue()) SS_RETURN_IF_ERROR(CheckReplicas());
+      SS_RETURN_IF_ERROR(saves.AfterIteration(progress_));
+    }
+    return 0;
+  }
+
+  // The signal that some rank got, so that all stop after the same iteration.
+  absl::StatusOr<int> AgreeOnStop() {
+    if (!options_.stop_signal) return 0;
+    auto signal = static_cast<float>(options_.stop_signal());
+    SS_RETURN_IF_ERROR(mesh_.world().AllReduceMax(std::span(&signal, 1)));
+    return static_cast<int>(signal);
+  }
+
+  void ReportStop(int signal) const {
+    std::string end = absl::StrFormat(
+        "stopped by SIG%s after iteration %d of %d", sigabbrev_np(signal),
+        progress_.step, options_.train_iters);
+    if (progress_.step == options_.start.step) {
+      absl::StrAppend(&end, ", before the first one of this start");
+    } else if (options_.save_run_dir.has_value()) {
+      absl::StrAppend(&end, "; --load ", *options_.save_run_dir, " goes on");
+    } else {
+      absl::StrAppend(&end, "; nothing is kept without --save");
+    }
+    Print(end);
   }
 
   // This rank's contiguous share of the samples of the next iteration.
@@ -250,93 +278,6 @@ class Trainer {
            progress_.step % options_.replica_check_interval == 0;
   }
 
-  bool IsSaveDue() const {
-    if (!options_.save_run_dir.has_value()) return false;
-    return progress_.step == options_.train_iters ||
-           (options_.save_interval > 0 &&
-            progress_.step % options_.save_interval == 0);
-  }
-
-  absl::Status PrepareSaves() {
-    if (!options_.save_run_dir.has_value()) return absl::OkStatus();
-    if (options_.retention.has_value() && mesh_.world().rank() == 0) {
-      prune_.emplace(*options_.save_run_dir, *options_.retention,
-                     [this](const std::string& line) { Print(line); });
-    }
-    if (!options_.async_save) return absl::OkStatus();
-    absl::StatusOr<std::unique_ptr<AsyncSave>> async_save =
-        AsyncSave::Create(*checkpointing_);
-    SS_RETURN_IF_ERROR(AgreeOnStatus(mesh_.world(), async_save.status()));
-    async_save_ = *std::move(async_save);
-    int64_t bytes = async_save_->memory_bytes();
-    SS_RETURN_IF_ERROR(mesh_.world().AllReduceSum(std::span(&bytes, 1)));
-    Print(absl::StrCat("asynchronous saves: ", bytes,
-                       " bytes of memory for the copies of all ranks"));
-    return absl::OkStatus();
-  }
-
-  SaveRequest RequestSave() const {
-    const StoredRun run{.config = config_,
-                        .progress = progress_,
-                        .data = DataIdentity(
-                            *options_.data, options_.data_order, config_.seed)};
-    return {
-        .run_dir = *options_.save_run_dir,
-        .id = {progress_.step, reshard::StateText(ToState(run))},
-        .record = reshard::StateText(ToRecord(
-            options_.layout, options_.micro_batch_size, options_.activations)),
-        .replace_existing = options_.replace_steps};
-  }
-
-  absl::Status Save() {
-    if (async_save_ != nullptr) {
-      SS_RETURN_IF_ERROR(WaitForSave());
-      async_save_->Begin(RequestSave());
-      return absl::OkStatus();
-    }
-    const absl::Time begin = absl::Now();
-    SS_RETURN_IF_ERROR(
-        checkpointing_->Save(RequestSave(), checkpointing_->images()));
-    ReportSave(progress_.step, absl::Now() - begin, "");
-    return absl::OkStatus();
-  }
-
-  bool IsSaving() const {
-    return async_save_ != nullptr && async_save_->in_flight();
-  }
-
-  // Ends a save that is in flight if it has ended by itself, or failed.
-  absl::Status LookAfterSave() {
-    if (!IsSaving()) return absl::OkStatus();
-    SS_ASSIGN_OR_RETURN(const bool has_ended,
-                        async_save_->HasEnded(mesh_.world()));
-    return has_ended ? WaitForSave() : absl::OkStatus();
-  }
-
-  absl::Status WaitForSave() {
-    if (!IsSaving()) return absl::OkStatus();
-    const absl::Time begin = absl::Now();
-    SS_ASSIGN_OR_RETURN(const AsyncSave::Report report, async_save_->Finish());
-    const absl::Duration waited = absl::Now() - begin;
-    std::string stalls =
-        absl::StrFormat("; training waited %.3f s for the copy",
-                        absl::ToDoubleSeconds(report.stall));
-    if (waited >= absl::Milliseconds(1)) {
-      absl::StrAppendFormat(&stalls, " and %.3f s for the end",
-                            absl::ToDoubleSeconds(waited));
-    }
-    ReportSave(report.step, report.elapsed, stalls);
-    return absl::OkStatus();
-  }
-
-  void ReportSave(int64_t step, absl::Duration elapsed,
-                  const std::string& stalls) {
-    Print(absl::StrFormat("saved %s/%s in %.2f s%s", *options_.save_run_dir,
-                          ckpt::StepName(step), absl::ToDoubleSeconds(elapsed),
-                          stalls));
-    if (prune_.has_value()) prune_->Begin(step);
-  }
-
   Mesh& mesh_;
   const TrainOptions& options_;
   const RunConfig& config_;
@@ -344,14 +285,11 @@ class Trainer {
   RankModel model_;
   SampleOrder order_;
   RunProgress progress_;
-  std::unique_ptr<Checkpointing> checkpointing_;
-  std::unique_ptr<AsyncSave> async_save_;  // null: saves are synchronous
-  std::optional<BackgroundPrune> prune_;   // on rank 0
 };
 
 }  // namespace
 
-absl::Status Train(Communicator& world, const TrainOptions& options) {
+absl::StatusOr<int> Train(Communicator& world, const TrainOptions& options) {
   absl::StatusOr<std::unique_ptr<RunLog>> log =
       RunLog::Open(world.rank() == 0 ? options.log_jsonl : std::nullopt,
                    options.log_interval, options.train_iters, options.print);

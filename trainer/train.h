@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "ckpt/reader.h"
 #include "ckpt/retention.h"
 #include "kernels/isa.h"
@@ -58,17 +58,22 @@ struct TrainOptions {
   std::optional<std::string> log_jsonl = std::nullopt;
   // Gets whole lines for a person, on rank 0.
   std::function<void(const std::string&)> print = {};
+  // If set, tells the signal that asks this process to stop, 0 for none. Ranks
+  // may differ; a signal that has been told of stays.
+  std::function<int()> stop_signal = {};
   // If set, gets on rank 0 before the first iteration the table of the pipeline
   // schedule, and after the last how long stages waited for each other.
   std::function<void(const std::string&)> report_schedule = {};
 };
 
-// The part of one rank. Collective over `world`.
+// The part of one rank. Collective over `world`. Gives 0, or the signal that
+// made the run stop before its last iteration: looked for on all ranks between
+// iterations, and what it had computed is saved as at the end.
 // REQUIRES: Validate(config, layout, micro_batch_size) is OK and world has the
 // layout's size.
 // Errors: those of data, load and save, on all ranks; of an asynchronous save
 // at the latest in the iteration after the one in which it failed.
-absl::Status Train(Communicator& world, const TrainOptions& options);
+absl::StatusOr<int> Train(Communicator& world, const TrainOptions& options);
 
 }  // namespace shardshift::trainer
 

@@ -5,12 +5,12 @@ SPDX-License-Identifier: Apache-2.0
 import os
 import resource
 import signal
-import subprocess
 import sys
 import time
 import unittest
 
-from mpi_programs import MPIRUN, finish, mpi_command, mpi_run, start
+from mpi_programs import (MPIRUN, finish, mpi_command, mpi_run, ranks_of,
+                          start)
 from programs import GPT, RUN, FolderTest, command
 
 # The command of one process, where rank 1 does another than the rest.
@@ -38,9 +38,7 @@ class MpiFailuresTest(FolderTest):
         while not os.path.exists(log) or os.path.getsize(log) == 0:
             self.assertIsNone(job.poll())
             time.sleep(0.02)
-        children = subprocess.run(["pgrep", "-P", str(job.pid)], text=True,
-                                  capture_output=True, check=True)
-        return job, [int(child) for child in children.stdout.split()]
+        return job, ranks_of(job)
 
     def test_the_layout_has_a_rank_for_each_process(self):
         base = [*GPT, *RUN, "--train-iters", 1]

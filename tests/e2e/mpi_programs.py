@@ -18,6 +18,13 @@ def start(arguments):
                             stderr=subprocess.PIPE, text=True)
 
 
+def ranks_of(job):
+    """The process ids of the ranks of a job that runs, first rank first."""
+    children = subprocess.run(["pgrep", "-P", str(job.pid)], text=True,
+                              capture_output=True, check=True)
+    return [int(child) for child in children.stdout.split()]
+
+
 def finish(process, timeout=120):
     try:
         out, err = process.communicate(timeout=timeout)

@@ -220,6 +220,10 @@ class WrongUseTest(unittest.TestCase):
         self.refused("reshard", self.run_dir, says="destination")
         self.refused("reshard", says="source")
 
+    def test_b81_a_batch_that_grows_is_refused_not_ignored(self):
+        self.new_run("--rampup-batch-size", 4, 4, 64,
+                     says="unknown flag --rampup-batch-size")
+
     def test_checkpoints_that_are_not_there(self):
         self.refused("train", DATA, "--train-iters", 4, "--load",
                      self.path("none"), "--save", self.path("none"),

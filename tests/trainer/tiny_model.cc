@@ -316,9 +316,11 @@ absl::StatusOr<std::vector<std::string>> TrainAndLog(TrainOptions options) {
       Validate(options.activations, options.config.model, options.layout));
   const std::string log = UniquePath("log");
   options.log_jsonl = log;
-  const absl::Status status = RunRanks(
-      static_cast<int>(options.layout.world_size()), {},
-      [&options](Communicator& world) { return Train(world, options); });
+  const absl::Status status =
+      RunRanks(static_cast<int>(options.layout.world_size()), {},
+               [&options](Communicator& world) {
+                 return Train(world, options).status();
+               });
   SS_RETURN_IF_ERROR(status);
   absl::StatusOr<std::vector<std::string>> lines = ReadBits(log);
   std::filesystem::remove(log);
