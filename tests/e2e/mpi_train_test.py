@@ -3,6 +3,7 @@
 SPDX-License-Identifier: Apache-2.0
 """
 import os
+import subprocess
 import sys
 import unittest
 
@@ -69,6 +70,20 @@ class MpiTrainTest(FolderTest):
             self.assertEqual(done.returncode, 0, done.stderr)
         for tp in (1, 2):
             self.assertEqual(read_log(self.path(f"log{tp}")), expected)
+
+    # B147: Open MPI mostly says what it found and needed, and goes another way.
+    def test_b147_little_shared_memory_is_enough(self):
+        expected = self.threads_log(GPT, 2)
+        small = ["unshare", "--map-root-user", "--mount", "sh", "-c",
+                 'mount -t tmpfs -o size=64k tmpfs /dev/shm && "$@" && '
+                 '! ls -A /dev/shm | grep .', "sh"]
+        if subprocess.run([*small, "true"], check=False).returncode != 0:
+            self.skipTest("no file systems of its own may be mounted here")
+        done = finish(start([*small, *mpi_command(
+            2, *GPT, *RUN, "--tp", 2, "--train-iters", 2, "--log-jsonl",
+            self.path("log"))]))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(read_log(self.path("log")), expected)
 
     def test_a_plain_run_loads_no_mpi(self):
         trace = {"LD_DEBUG": "files"}

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "ckpt/core/status_macros.h"
 #include "ckpt/io/file.h"
 #include "ckpt/io/system_calls.h"
@@ -159,6 +160,28 @@ TEST(Load, RefusesAnotherModelOnAllRanks) {
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        ::testing::HasSubstr("layers.0.")));
   EXPECT_EQ(refused, 4);
+}
+
+// B145: with which no caller can go on by himself.
+TEST(Save, B145OfOneRankAloneEndsAll) {
+  const RunConfig config = TinyGpt();
+  const ckpt::TempDir dir;
+  const auto body = [&](Mesh& mesh, RankModel& model) -> absl::Status {
+    SS_ASSIGN_OR_RETURN(
+        const auto checkpointing,
+        Checkpointing::Create(mesh, config.model, model.parameters(),
+                              model.optimizer()));
+    if (mesh.world().rank() == 0) {
+      return checkpointing->Save(
+          {.run_dir = dir.path() + "/run", .id = {1, "{}"}, .record = "{}"},
+          checkpointing->images());
+    }
+    mesh.world().set_timeout(absl::Milliseconds(50));
+    return mesh.world().Barrier();
+  };
+  EXPECT_THAT(OnEveryRank(config, {.tensor = 2}, body),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       ::testing::HasSubstr("for rank 0")));
 }
 
 }  // namespace
