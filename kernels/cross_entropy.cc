@@ -6,6 +6,7 @@
 
 #include "kernels/cross_entropy_shape.h"
 #include "kernels/math.h"
+#include "kernels/parallel.h"
 #include "kernels/tree.h"
 
 namespace shardshift::kernels {
@@ -35,9 +36,12 @@ int64_t NumValidColumns(const LogitsShard& shard) {
 
 void ExpSumOverLeaves(const ExpSumArgs& args, LeafExpSum leaf_exp_sum) {
   assert(args.leaves >= 1 && args.shard.cols % args.leaves == 0);
-  for (int64_t r = 0; r < args.shard.rows; ++r) {
-    args.sum[r] = ExpSumNode(args, leaf_exp_sum, r, {0, args.leaves});
-  }
+  ParallelRanges(
+      args.shard.rows, args.shard.cols, [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {
+          args.sum[r] = ExpSumNode(args, leaf_exp_sum, r, {0, args.leaves});
+        }
+      });
 }
 
 void TokenLoss(const float* sum, const float* predicted, int64_t rows,

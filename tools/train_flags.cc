@@ -97,6 +97,11 @@ void AddTrainFlags(CLI::App& app, TrainFlags& flags) {
       ->group("Data");
   AddCheckpointFlags(app, flags);
   AddLogFlags(app, flags);
+  app.add_option("--threads-per-rank", flags.threads_per_rank,
+                 "threads of each rank that compute (1)")
+      ->check(IntIn(1, 1024))
+      ->type_name("N")
+      ->group("Run");
   app.add_option("--distributed-timeout-minutes", flags.timeout_minutes,
                  "how long a rank waits for another one, which does not count "
                  "waits for saves and loads (10)")

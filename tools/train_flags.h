@@ -30,6 +30,7 @@ struct TrainFlags {
   int64_t replica_check_interval = 0;
   std::optional<std::string> log_jsonl;
   bool schedule_report = false;
+  int64_t threads_per_rank = 1;
   double timeout_minutes = 10;
 
   // What a rank waits for another one within a call.

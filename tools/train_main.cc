@@ -172,6 +172,7 @@ absl::StatusOr<trainer::TrainOptions> PrepareRun(
       .activations = run.activations,
       .train_iters = *flags.run.train_iters,
       .isa = kernels::DetectIsa(),
+      .threads_per_rank = flags.threads_per_rank,
       .save_run_dir = flags.save,
       .save_interval = flags.save_interval,
       .async_save = flags.async_save,

@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "ckpt/core/status_macros.h"
 #include "kernels/kernels.h"
+#include "kernels/thread_pool.h"
 #include "reshard/layout/parameters.h"
 #include "reshard/layout/stages.h"
 #include "trainer/checkpointing.h"
@@ -297,6 +298,7 @@ absl::StatusOr<int> Train(Communicator& world, const TrainOptions& options) {
   SS_ASSIGN_OR_RETURN(
       const std::unique_ptr<Mesh> mesh,
       Mesh::Create(world, options.config.model, options.layout));
+  const kernels::ThreadPool threads(options.threads_per_rank);
   return Trainer(*mesh, options, **log).Run();
 }
 

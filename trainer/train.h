@@ -31,6 +31,7 @@ struct TrainOptions {
   ActivationOptions activations = {};
   int64_t train_iters = 0;
   kernels::Isa isa = kernels::Isa::kScalar;
+  int64_t threads_per_rank = 1;  // that compute; the bits do not show it
 
   // Shared by all rank threads.
   std::shared_ptr<const TokenSource> data = nullptr;

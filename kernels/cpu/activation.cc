@@ -15,7 +15,7 @@ F16 Quadratic(float c1, F16 square) {
 }
 
 void GeluForward(const GeluForwardArgs& args) {
-  ForLanes(args.count, [&](int64_t i, int64_t count) {
+  ParallelForLanes(args.count, 20, [&](int64_t i, int64_t count) {
     const F16 x = Load(args.x + i, count);
     const F16 u = x * Quadratic(kGeluC1, x * x);
     Store(x * Sigmoid(u), args.y + i, count);
@@ -24,7 +24,7 @@ void GeluForward(const GeluForwardArgs& args) {
 
 void GeluBackward(const GeluBackwardArgs& args) {
   const F16 one = Broadcast(1.0F);
-  ForLanes(args.count, [&](int64_t i, int64_t count) {
+  ParallelForLanes(args.count, 20, [&](int64_t i, int64_t count) {
     const F16 x = Load(args.x + i, count);
     const F16 square = x * x;
     const F16 s = Sigmoid(x * Quadratic(kGeluC1, square));
@@ -55,7 +55,7 @@ NormalTail TailOf(F16 x) {
 }
 
 void ExactGeluForward(const GeluForwardArgs& args) {
-  ForLanes(args.count, [&](int64_t i, int64_t count) {
+  ParallelForLanes(args.count, 20, [&](int64_t i, int64_t count) {
     const F16 x = Load(args.x + i, count);
     const NormalTail tail = TailOf(x);
     const F16 positive = Select(NegativeLanes(x), Broadcast(0.0F), x);
@@ -65,7 +65,7 @@ void ExactGeluForward(const GeluForwardArgs& args) {
 
 void ExactGeluBackward(const GeluBackwardArgs& args) {
   const F16 one = Broadcast(1.0F);
-  ForLanes(args.count, [&](int64_t i, int64_t count) {
+  ParallelForLanes(args.count, 20, [&](int64_t i, int64_t count) {
     const F16 x = Load(args.x + i, count);
     const Mask negative = NegativeLanes(x);
     const NormalTail tail = TailOf(x);
@@ -78,7 +78,7 @@ void ExactGeluBackward(const GeluBackwardArgs& args) {
 }
 
 void SwigluForward(const SwigluForwardArgs& args) {
-  for (int64_t r = 0; r < args.rows; ++r) {
+  ParallelForRows(args.rows, args.width, 20, [&](int64_t r) {
     const float* x = args.x + r * 2 * args.width;
     float* y = args.y + r * args.width;
     ForLanes(args.width, [&](int64_t c, int64_t count) {
@@ -86,12 +86,12 @@ void SwigluForward(const SwigluForwardArgs& args) {
       const F16 up = Load(x + args.width + c, count);
       Store((gate * Sigmoid(gate)) * up, y + c, count);
     });
-  }
+  });
 }
 
 void SwigluBackward(const SwigluBackwardArgs& args) {
   const F16 one = Broadcast(1.0F);
-  for (int64_t r = 0; r < args.rows; ++r) {
+  ParallelForRows(args.rows, args.width, 20, [&](int64_t r) {
     const float* dy_row = args.dy + r * args.width;
     const float* x = args.x + r * 2 * args.width;
     float* dx = args.dx + r * 2 * args.width;
@@ -104,7 +104,7 @@ void SwigluBackward(const SwigluBackwardArgs& args) {
       Store((dy * up) * slope, dx + c, count);
       Store(dy * (gate * s), dx + args.width + c, count);
     });
-  }
+  });
 }
 
 }  // namespace

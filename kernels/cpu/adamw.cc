@@ -9,7 +9,7 @@ namespace {
 
 void AdamW(const AdamWArgs& args) {
   const AdamWScalars s = RoundAdamWScalars(args);
-  ForLanes(args.count, [&](int64_t i, int64_t count) {
+  ParallelForLanes(args.count, 15, [&](int64_t i, int64_t count) {
     const F16 g = Load(args.grad + i, count) * Broadcast(s.grad_scale);
     const F16 m = Fma(Broadcast(s.beta1), Load(args.exp_avg + i, count),
                       Broadcast(s.one_minus_beta1) * g);

@@ -12,14 +12,14 @@ namespace {
 void RowMax(const RowMaxArgs& args) {
   const int64_t valid = NumValidColumns(args.shard);
   const F16 lowest = Broadcast(-__builtin_inff());
-  for (int64_t r = 0; r < args.shard.rows; ++r) {
+  ParallelForRows(args.shard.rows, valid, 3, [&](int64_t r) {
     const float* row = args.shard.logits + r * args.shard.cols;
     F16 max = lowest;
     ForLanes(valid, [&](int64_t c, int64_t count) {
       max = Max(Select(FirstLanes(count), Load(row + c, count), lowest), max);
     });
     args.max[r] = MaxLane(max) + 0.0F;
-  }
+  });
 }
 
 float LeafSum(const float* logits, int64_t count, float max) {
@@ -36,7 +36,7 @@ void ExpSum(const ExpSumArgs& args) { ExpSumOverLeaves(args, LeafSum); }
 void CrossEntropyBackward(const CrossEntropyBackwardArgs& args) {
   const LogitsShard& shard = args.shard;
   const int64_t valid = NumValidColumns(shard);
-  for (int64_t r = 0; r < shard.rows; ++r) {
+  ParallelForRows(shard.rows, valid, 15, [&](int64_t r) {
     const float* row = shard.logits + r * shard.cols;
     float* dlogits = args.dlogits + r * shard.cols;
     const F16 max = Broadcast(args.max[r]);
@@ -47,7 +47,7 @@ void CrossEntropyBackward(const CrossEntropyBackwardArgs& args) {
     for (int64_t c = valid; c < shard.cols; ++c) dlogits[c] = 0.0F;
     const int64_t target = args.targets[r] - shard.first_column;
     if (target >= 0 && target < valid) dlogits[target] -= 1.0F;
-  }
+  });
 }
 
 }  // namespace

@@ -8,16 +8,16 @@ namespace shardshift::kernels::SS_ISA {
 namespace {
 
 void AddBias(const AddBiasArgs& args) {
-  for (int64_t r = 0; r < args.rows; ++r) {
+  ParallelForRows(args.rows, args.cols, 3, [&](int64_t r) {
     float* x = args.x + r * args.ldx;
     ForLanes(args.cols, [&](int64_t c, int64_t count) {
       Store(Load(x + c, count) + Load(args.bias + c, count), x + c, count);
     });
-  }
+  });
 }
 
 void ColumnSum(const ColumnSumArgs& args) {
-  ForLanes(args.cols, [&](int64_t c, int64_t count) {
+  ParallelForLanes(args.cols, 3 * args.rows, [&](int64_t c, int64_t count) {
     F16 acc = Load(args.acc + c, count);
     for (int64_t r = 0; r < args.rows; ++r) {
       acc = acc + Load(args.dy + r * args.ld_dy + c, count);
@@ -27,7 +27,7 @@ void ColumnSum(const ColumnSumArgs& args) {
 }
 
 void Add(const AddArgs& args) {
-  ForLanes(args.count, [&](int64_t i, int64_t count) {
+  ParallelForLanes(args.count, 5, [&](int64_t i, int64_t count) {
     Store(Load(args.a + i, count) + Load(args.b + i, count), args.out + i,
           count);
   });
@@ -35,7 +35,7 @@ void Add(const AddArgs& args) {
 
 void Scale(const ScaleArgs& args) {
   const F16 factor = Broadcast(args.factor);
-  ForLanes(args.count, [&](int64_t i, int64_t count) {
+  ParallelForLanes(args.count, 5, [&](int64_t i, int64_t count) {
     Store(Load(args.x + i, count) * factor, args.x + i, count);
   });
 }

@@ -31,6 +31,8 @@ constexpr int64_t kMc = 144;           // A block of A fits the L2 cache.
 constexpr int64_t kMaxNc = 1024;       // All k steps of nc columns of B
 constexpr int64_t kPackedB = 1 << 20;  // take about this many floats.
 
+constexpr int64_t kFlopsPerNs = 50;  // About what a core does.
+
 int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t Max(int64_t a, int64_t b) { return a > b ? a : b; }
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -251,9 +253,8 @@ void AddNothing(const GemmArgs& args) {
   }
 }
 
-void Gemm(const GemmArgs& args) {
-  if (args.m == 0 || args.n == 0) return;
-  if (args.k == 0) return AddNothing(args);
+// What one thread computes.
+void MultiplyRange(const GemmArgs& args) {
   const PackedAxis axis(args);
   const int64_t nc =
       Min(CeilDiv(args.n, kNr), Max(1, Min(kMaxNc, kPackedB / args.k) / kNr)) *
@@ -279,6 +280,32 @@ void Gemm(const GemmArgs& args) {
       MultiplyBlock(args, axis, work, i0, Min(kMc, args.m - i0), j0, cols);
     }
   }
+}
+
+// Threads share out the longer side of C, in whole tiles.
+void Gemm(const GemmArgs& args) {
+  if (args.m == 0 || args.n == 0) return;
+  if (args.k == 0) return AddNothing(args);
+  const bool by_rows = args.m > args.n;
+  const int64_t size = by_rows ? args.m : args.n;
+  const int64_t tile = by_rows ? kMr : kNr;
+  const int64_t tile_flops = 2 * args.k * tile * (by_rows ? args.n : args.m);
+  ParallelRanges(CeilDiv(size, tile), tile_flops / kFlopsPerNs,
+                 [&](int64_t begin, int64_t end) {
+                   GemmArgs range = args;
+                   const int64_t first = begin * tile;
+                   const int64_t length = Min(end * tile, size) - first;
+                   if (by_rows) {
+                     range.m = length;
+                     range.a.data += first * args.a.row_stride;
+                     range.c += first * args.ldc;
+                   } else {
+                     range.n = length;
+                     range.b.data += first * args.b.col_stride;
+                     range.c += first;
+                   }
+                   MultiplyRange(range);
+                 });
 }
 
 }  // namespace

@@ -12,6 +12,8 @@
 
 #include <cstdint>
 
+#include "kernels/parallel.h"
+
 #ifdef __AVX512F__
 #include "kernels/cpu/lanes_avx512.h"  // IWYU pragma: export
 #define SS_ISA avx512
@@ -53,6 +55,27 @@ inline void ForLanes(int64_t n, Body body) {
   int64_t i = 0;
   for (; i + 16 <= n; i += 16) body(i, int64_t{16});
   if (i < n) body(i, n - i);
+}
+
+// ForLanes, shared out to threads: no sum goes from one call to the next. A
+// call takes about `call_ns` nanoseconds.
+template <typename Body>
+inline void ParallelForLanes(int64_t n, int64_t call_ns, const Body& body) {
+  ParallelRanges((n + 15) / 16, call_ns, [&](int64_t begin, int64_t end) {
+    const int64_t stop = end * 16 < n ? end * 16 : n;
+    ForLanes(stop - begin * 16,
+             [&](int64_t i, int64_t count) { body(begin * 16 + i, count); });
+  });
+}
+
+// body(row) for [0,rows), shared out to threads. A row has `cols` elements, of
+// which 16 take about `lanes_ns` nanoseconds.
+template <typename Body>
+inline void ParallelForRows(int64_t rows, int64_t cols, int64_t lanes_ns,
+                            const Body& body) {
+  ParallelRanges(rows, cols * lanes_ns / 16, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) body(row);
+  });
 }
 
 }  // namespace shardshift::kernels::SS_ISA

@@ -13,7 +13,7 @@ float InverseRoot(float x) {
 
 void RmsNormForward(const NormForwardArgs& args) {
   const auto hidden = static_cast<float>(args.hidden);
-  for (int64_t r = 0; r < args.rows; ++r) {
+  ParallelForRows(args.rows, args.hidden, 10, [&](int64_t r) {
     const float* x = args.x + r * args.hidden;
     float* y = args.y + r * args.hidden;
     F16 squares = Broadcast(0.0F);
@@ -27,12 +27,12 @@ void RmsNormForward(const NormForwardArgs& args) {
       Store((Load(x + c, count) * rstd) * Load(args.weight + c, count), y + c,
             count);
     });
-  }
+  });
 }
 
 void LayerNormForward(const NormForwardArgs& args) {
   const auto hidden = static_cast<float>(args.hidden);
-  for (int64_t r = 0; r < args.rows; ++r) {
+  ParallelForRows(args.rows, args.hidden, 10, [&](int64_t r) {
     const float* x = args.x + r * args.hidden;
     float* y = args.y + r * args.hidden;
     F16 sum = Broadcast(0.0F);
@@ -52,12 +52,12 @@ void LayerNormForward(const NormForwardArgs& args) {
       Store(Fma(xhat, Load(args.weight + c, count), Load(args.bias + c, count)),
             y + c, count);
     });
-  }
+  });
 }
 
 void RmsNormBackward(const NormBackwardArgs& args) {
   const auto hidden = static_cast<float>(args.hidden);
-  for (int64_t r = 0; r < args.rows; ++r) {
+  ParallelForRows(args.rows, args.hidden, 10, [&](int64_t r) {
     const float* dy = args.dy + r * args.hidden;
     const float* x = args.x + r * args.hidden;
     float* dx = args.dx + r * args.hidden;
@@ -73,12 +73,12 @@ void RmsNormBackward(const NormBackwardArgs& args) {
       const F16 xhat = Load(x + c, count) * rstd;
       Store(rstd * NegFma(xhat, mean_dot, g), dx + c, count);
     });
-  }
+  });
 }
 
 void LayerNormBackward(const NormBackwardArgs& args) {
   const auto hidden = static_cast<float>(args.hidden);
-  for (int64_t r = 0; r < args.rows; ++r) {
+  ParallelForRows(args.rows, args.hidden, 10, [&](int64_t r) {
     const float* dy = args.dy + r * args.hidden;
     const float* x = args.x + r * args.hidden;
     float* dx = args.dx + r * args.hidden;
@@ -99,11 +99,11 @@ void LayerNormBackward(const NormBackwardArgs& args) {
       const F16 xhat = (Load(x + c, count) - mean) * rstd;
       Store(rstd * NegFma(xhat, mean_dot, g - mean_g), dx + c, count);
     });
-  }
+  });
 }
 
 void RmsNormWeightGrad(const NormWeightGradArgs& args) {
-  ForLanes(args.hidden, [&](int64_t c, int64_t count) {
+  ParallelForLanes(args.hidden, 5 * args.rows, [&](int64_t c, int64_t count) {
     F16 grad_weight = Load(args.grad_weight + c, count);
     for (int64_t r = 0; r < args.rows; ++r) {
       const int64_t at = r * args.hidden + c;
@@ -115,7 +115,7 @@ void RmsNormWeightGrad(const NormWeightGradArgs& args) {
 }
 
 void LayerNormWeightGrad(const NormWeightGradArgs& args) {
-  ForLanes(args.hidden, [&](int64_t c, int64_t count) {
+  ParallelForLanes(args.hidden, 5 * args.rows, [&](int64_t c, int64_t count) {
     F16 grad_weight = Load(args.grad_weight + c, count);
     F16 grad_bias = Load(args.grad_bias + c, count);
     for (int64_t r = 0; r < args.rows; ++r) {

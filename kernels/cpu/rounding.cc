@@ -34,7 +34,7 @@ template <F16 (*kRound)(F16)>
 void Round(const RoundArgs& args) {
   const I16 sign_bit = BroadcastInt(INT32_MIN);
   const F16 nan = FromBits(BroadcastInt(static_cast<int32_t>(kNanBits)));
-  ForLanes(args.count, [&](int64_t i, int64_t count) {
+  ParallelForLanes(args.count, 5, [&](int64_t i, int64_t count) {
     const I16 bits = BitsOf(Load(args.x + i, count));
     const I16 magnitude = bits & BroadcastInt(INT32_MAX);
     const I16 rounded = BitsOf(kRound(FromBits(magnitude)));

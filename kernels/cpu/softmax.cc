@@ -20,6 +20,16 @@ int64_t FirstKey(int64_t i, int64_t window) {
 // The first key of the vector that `key` is in: lanes go by the key's index.
 int64_t VectorOf(int64_t key) { return key & ~int64_t{15}; }
 
+// A row of few keys goes with one of many, so that all threads have as much to
+// do. `lanes_ns`: of ParallelForRows.
+template <typename Body>
+void ForCausalRows(int64_t size, int64_t lanes_ns, const Body& body) {
+  ParallelForRows((size + 1) / 2, size, lanes_ns, [&](int64_t i) {
+    body(i);
+    if (size - 1 - i > i) body(size - 1 - i);
+  });
+}
+
 void ForwardRow(float* row, int64_t keys, float scale_value) {
   const F16 scale = Broadcast(scale_value);
   const F16 lowest = Broadcast(-__builtin_inff());
@@ -42,7 +52,7 @@ void ForwardRow(float* row, int64_t keys, float scale_value) {
 }
 
 void CausalSoftmaxForward(const CausalSoftmaxForwardArgs& args) {
-  for (int64_t i = 0; i < args.size; ++i) {
+  ForCausalRows(args.size, 10, [&](int64_t i) {
     float* row = args.scores + i * args.size;
     const int64_t first = FirstKey(i, args.window);
     const int64_t begin = VectorOf(first);
@@ -51,12 +61,12 @@ void CausalSoftmaxForward(const CausalSoftmaxForwardArgs& args) {
     ForwardRow(row + begin, i + 1 - begin, args.scale);
     Fill(row, row + first, 0.0F);
     Fill(row + i + 1, row + args.size, 0.0F);
-  }
+  });
 }
 
 void CausalSoftmaxBackward(const CausalSoftmaxBackwardArgs& args) {
   const F16 scale = Broadcast(args.scale);
-  for (int64_t i = 0; i < args.size; ++i) {
+  ForCausalRows(args.size, 5, [&](int64_t i) {
     const int64_t first = FirstKey(i, args.window);
     const int64_t begin = VectorOf(first);
     const int64_t keys = i + 1 - begin;
@@ -75,7 +85,7 @@ void CausalSoftmaxBackward(const CausalSoftmaxBackwardArgs& args) {
     float* whole = args.dp + i * args.size;
     Fill(whole, whole + first, 0.0F);
     Fill(whole + i + 1, whole + args.size, 0.0F);
-  }
+  });
 }
 
 }  // namespace
