@@ -19,8 +19,8 @@ stage() {
   else
     verdict="FAILED" status=1
   fi
-  tests=$(grep -E 'tests passed|^peers: ' "$log" | tail -n 1)
-  printf '%-8s %-7s %6d s   %s\n' "$name" "$verdict" \
+  tests=$(grep -E 'tests passed|^peers: |layouts of each of ' "$log" | tail -n 1)
+  printf '%-11s %-7s %6d s   %s\n' "$name" "$verdict" \
     $(($(date +%s) - start)) "$tests" >>"$summary"
 }
 
@@ -45,6 +45,8 @@ fuzz() {
 
 tools/install_packages.sh build test fuzz peers || exit 1
 stage release with_sweeps
+stage layouts tools/prove_layouts.py build/bin
+stage mpi-layouts tools/prove_layouts.py build/bin --layouts 8 --mpirun
 stage peers tests/peers/run.sh build/bin build-peers
 stage asan tools/sanitize.sh asan all
 stage tsan tools/sanitize.sh tsan all
