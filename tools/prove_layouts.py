@@ -57,7 +57,7 @@ def with_the_rest(tp, pp, dp, family, pick):
     if moe:
         flags.append("--ep {} --etp {}".format(*pick(
             [(ep, etp) for ep in (1, 2, 4) for etp in (1, 2, 4)
-             if tp * dp % (ep * etp) == 0])))
+             if tp * dp % (ep * etp) == 0 and ep * etp % tp == 0])))
     micro = pick([size for size in (1, 2, 4) if BATCH % (size * dp) == 0])
     flags.append(f"--micro-batch-size {micro}")
     kept, *method = pick(RECOMPUTE).split()
