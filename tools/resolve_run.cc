@@ -178,11 +178,20 @@ absl::StatusOr<ResolvedRun> ResolveResumedRun(const RunFlags& flags,
                              checkpoint.micro_batch_size.has_value() ||
                                  flags.micro_batch_size.has_value(),
                              "the checkpoint does not tell it"));
+  // A record that tells one tells both.
+  SS_RETURN_IF_ERROR(Require("--fp32, --bf16 or --fp16",
+                             checkpoint.micro_batch_size.has_value() ||
+                                 flags.precision.precision.has_value(),
+                             "the checkpoint does not tell it"));
   // Against what is unknown nothing changes.
   run.layout = checkpoint.layout.value_or(ApplyLayout(flags.layout, {}));
   run.micro_batch_size =
       checkpoint.micro_batch_size.value_or(flags.micro_batch_size.value_or(0));
   run.activations = checkpoint.activations;
+  if (!checkpoint.micro_batch_size.has_value()) {
+    run.activations.precision =
+        trainer::ParsePrecision(*flags.precision.precision).value();
+  }
   Overlay overlay("the checkpoint's run",
                   "; a run keeps it: drop the flag, or start a new run "
                   "without --load",

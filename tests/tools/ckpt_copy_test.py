@@ -112,7 +112,9 @@ class CkptCopyTest(unittest.TestCase):
         resume = [TRAIN, "--load", self.run_dir, "--mock-data",
                   "--train-iters", "3"]
         self.refused(*resume, says="--micro-batch-size is missing")
-        done = self.done(*resume, "--micro-batch-size", "1")
+        self.refused(*resume, "--micro-batch-size", "1",
+                     says="--fp32, --bf16 or --fp16 is missing")
+        done = self.done(*resume, "--micro-batch-size", "1", "--fp32")
         self.assertIn("written on an unknown layout", done.stderr)
         self.assertNotIn("changed: --micro-batch-size", done.stderr)
 

@@ -299,8 +299,13 @@ TEST(ResolveResumedRun, TakesFlagsAndDefaultsForWhatTheCheckpointDoesNotTell) {
                        HasSubstr("--micro-batch-size is missing; the "
                                  "checkpoint does not tell it")));
   flags.micro_batch_size = 1;
+  EXPECT_THAT(ResolveResumedRun(flags, checkpoint),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--fp32, --bf16 or --fp16 is missing")));
+  flags.precision.precision = "bf16";
   ASSERT_OK_AND_ASSIGN(const ResolvedRun run,
                        ResolveResumedRun(flags, checkpoint));
+  EXPECT_EQ(run.activations.precision, trainer::Precision::kBf16);
   EXPECT_EQ(run.layout, reshard::Layout{.tensor = 4});
   EXPECT_EQ(run.micro_batch_size, 1);
   EXPECT_THAT(run.changes, IsEmpty());
