@@ -16,15 +16,15 @@ namespace shardshift {
 namespace {
 
 void AddMixtureFlags(CLI::App& app, ModelFlags& flags) {
-  FlagGroup group(app, "Model");
+  FlagGroup group(app, "Experts");
   group.Int("--num-experts", flags.num_experts, 1,
-            "experts of each layer, in place of its feed-forward block (none)");
+            "experts of a layer, in place of its feed-forward block (none)");
   app.add_option("--moe-layer-freq", flags.moe_layer_freq,
                  "experts in every N-th layer from the first on, or a 0 or 1 "
-                 "for each layer: [0,1,1,1], [0]*1+[1]*3 (1)")
+                 "for each layer: '[0,1,1,1]', '([0]*1+[1]*3)' (1)")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->type_name("N|LIST")
-      ->group("Model");
+      ->group("Experts");
   group.Int("--moe-ffn-hidden-size", flags.moe_ffn_hidden_size, 1,
             "width of an expert (--ffn-hidden-size)");
   group.Int("--moe-router-topk", flags.moe_router_topk, 1,

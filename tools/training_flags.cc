@@ -28,7 +28,7 @@ void AddActivationFlags(CLI::App& app, ActivationFlags& flags) {
 }
 
 void AddMixtureLossFlags(CLI::App& app, RunFlags& flags) {
-  FlagGroup group(app, "Run");
+  FlagGroup group(app, "Experts");
   group.Choice("--moe-router-load-balancing-type",
                flags.moe_router_load_balancing_type,
                {"seq_aux_loss", "load_balancing_loss"},
@@ -47,7 +47,7 @@ void AddPrecisionFlags(CLI::App& app, PrecisionFlags& flags) {
   const auto add = [&app, &flags](const char* precision, const char* help) {
     const auto set = [&flags, precision] { flags.precision = precision; };
     return app.add_flag_callback(std::string("--") + precision, set, help)
-        ->group("Run");
+        ->group("Precision");
   };
   CLI::Option* fp32 = add("fp32", "compute in fp32 (default)");
   CLI::Option* bf16 = add("bf16",
@@ -58,17 +58,19 @@ void AddPrecisionFlags(CLI::App& app, PrecisionFlags& flags) {
                           "gradients, and a loss scale");
   fp32->excludes(bf16)->excludes(fp16);
   bf16->excludes(fp16);
-  FlagGroup group(app, "Run");
+  FlagGroup group(app, "Precision");
   group.Number("--loss-scale", flags.loss_scale, 0, kMaxNumber,
-               "of fp16, a constant power of two; 0 (default) adapts it");
+               "of fp16, a constant power of two up to 2^64; 0 (default) "
+               "adapts it");
   group.Number("--initial-loss-scale", flags.initial_loss_scale, 0, kMaxNumber,
-               "adapted loss scale to begin with (2^32 = 4294967296)");
+               "adapted loss scale to begin with, a power of two "
+               "(4294967296 = 2^32)");
   group.Number("--min-loss-scale", flags.min_loss_scale, 0, kMaxNumber,
-               "smallest adapted loss scale (1)");
+               "below which it does not fall, a power of two (1)");
   group.Int("--loss-scale-window", flags.loss_scale_window, 1,
-            "iterations without overflow after which it is doubled (1000)");
+            "iterations in a row without overflow that double it (1000)");
   group.Int("--hysteresis", flags.hysteresis, 1,
-            "iterations with overflow from which on it is halved (2)");
+            "overflows since it last grew, from which on each halves it (2)");
 }
 
 }  // namespace

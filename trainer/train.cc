@@ -216,7 +216,7 @@ class Trainer {
         model_.Step(*batch, lr,
                     progress_.step - progress_.skipped_iterations + 1, scale));
     SS_RETURN_IF_ERROR(CheckFinite(result));
-    SS_RETURN_IF_ERROR(Advance(result));
+    Advance(result);
     SS_ASSIGN_OR_RETURN(nlohmann::ordered_json memory, MemoryOfIteration());
     if (mesh_.world().rank() != 0) return absl::OkStatus();
     const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
@@ -249,16 +249,9 @@ class Trainer {
   }
 
   // Counts an iteration.
-  absl::Status Advance(const StepResult& result) {
+  void Advance(const StepResult& result) {
     if (progress_.loss_scale.has_value()) {
-      const absl::Status adapted = Adapt(
-          config_.loss_scaling, !result.is_updated, *progress_.loss_scale);
-      if (!adapted.ok()) {
-        return absl::DataLossError(absl::StrFormat(
-            "iteration %d: %s; go on from the last checkpoint with --bf16 or a "
-            "lower --lr",
-            progress_.step + 1, adapted.message()));
-      }
+      Adapt(config_.loss_scaling, !result.is_updated, *progress_.loss_scale);
     }
     ++progress_.step;
     progress_.consumed_samples += config_.global_batch_size;
@@ -266,7 +259,6 @@ class Trainer {
       ++progress_.skipped_iterations;
       progress_.skipped_samples += config_.global_batch_size;
     }
-    return absl::OkStatus();
   }
 
   absl::Status CheckReplicas() {

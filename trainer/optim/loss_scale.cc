@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/optim/loss_scale.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 
 namespace shardshift::trainer {
 namespace {
@@ -33,27 +33,22 @@ LossScale StartLossScale(const LossScaling& scaling) {
   return {.scale = scaling.initial, .hysteresis_tracker = scaling.hysteresis};
 }
 
-absl::Status Adapt(const LossScaling& scaling, bool has_overflowed,
-                   LossScale& scale) {
-  if (scaling.constant > 0) return absl::OkStatus();
+void Adapt(const LossScaling& scaling, bool has_overflowed, LossScale& scale) {
+  if (scaling.constant > 0) return;
   if (!has_overflowed) {
-    if (++scale.growth_tracker < scaling.window) return absl::OkStatus();
+    if (++scale.growth_tracker < scaling.window) return;
     scale.growth_tracker = 0;
     scale.hysteresis_tracker = scaling.hysteresis;
     if (scale.scale < kMostScale) scale.scale *= kGrowth;
-    return absl::OkStatus();
-  }
-  const bool lowers = scale.hysteresis_tracker <= 1;
-  if (lowers && scale.scale <= scaling.min) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "gradients overflow fp16 at a loss scale of %.0f, and --min-loss-scale "
-        "is %.0f",
-        scale.scale, scaling.min));
+    return;
   }
   scale.growth_tracker = 0;
-  if (scale.hysteresis_tracker > 0) --scale.hysteresis_tracker;
-  if (lowers) scale.scale *= kBackoff;
-  return absl::OkStatus();
+  if (scale.hysteresis_tracker > 1) {
+    --scale.hysteresis_tracker;
+    return;
+  }
+  scale.hysteresis_tracker = 0;
+  scale.scale = std::max(scale.scale * kBackoff, scaling.min);
 }
 
 absl::Status Validate(const LossScaling& scaling) {

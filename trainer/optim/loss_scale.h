@@ -15,7 +15,7 @@ namespace shardshift::trainer {
 struct LossScaling {
   double constant = 0;  // 0: the scale is adapted
   double initial = 0x1p32;
-  double min = 1.0;
+  double min = 1.0;  // it does not fall below
   // Iterations in a row without overflow after which the scale is doubled.
   int64_t window = 1000;
   // Iterations with overflow since it last was, from which on each halves it.
@@ -35,10 +35,8 @@ struct LossScale {
 
 LossScale StartLossScale(const LossScaling& scaling);
 
-// After an iteration. Errors: ResourceExhausted where an overflow asks for a
-// scale below scaling.min; `scale` is as it was.
-absl::Status Adapt(const LossScaling& scaling, bool has_overflowed,
-                   LossScale& scale);
+// After an iteration.
+void Adapt(const LossScaling& scaling, bool has_overflowed, LossScale& scale);
 
 // Errors: InvalidArgument naming the flag.
 absl::Status Validate(const LossScaling& scaling);

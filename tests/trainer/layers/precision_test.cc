@@ -108,16 +108,18 @@ TEST_P(PrecisionTest, AllOperandsOfProductsAreOf16Bits) {
   num_experts_under_test = config.model.num_experts;
   kernels::Kernels watched = Plain();
   watched.gemm = WatchedGemm;
-  for (const reshard::Layout& layout :
-       {reshard::Layout{},
-        reshard::Layout{
-            .tensor = 4, .pipeline = 2, .distributed_optimizer = true}}) {
-    Seen products;
-    seen = &products;
-    ASSERT_OK(Train(config, layout, watched));
-    EXPECT_GT(products.products, 100);
-    EXPECT_EQ(products.wide, std::set<std::string>()) << NameOf(layout);
-  }
+  Seen products;
+  seen = &products;
+  // Of one precision on one rank, of the other on several.
+  ASSERT_OK(Train(config,
+                  precision == Precision::kFp16
+                      ? reshard::Layout{}
+                      : reshard::Layout{.tensor = 4,
+                                        .pipeline = 2,
+                                        .distributed_optimizer = true},
+                  watched));
+  EXPECT_GT(products.products, 100);
+  EXPECT_EQ(products.wide, std::set<std::string>());
 }
 
 INSTANTIATE_TEST_SUITE_P(
