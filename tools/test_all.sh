@@ -46,6 +46,9 @@ fuzz() {
 tools/install_packages.sh build test fuzz peers || exit 1
 stage release with_sweeps
 stage layouts tools/prove_layouts.py build/bin
+stage bf16-layouts tools/prove_layouts.py build/bin --bf16
+stage fp16-layouts tools/prove_layouts.py build/bin --fp16 \
+  --initial-loss-scale 4194304 --loss-scale-window 2 --hysteresis 1
 stage mpi-layouts tools/prove_layouts.py build/bin --layouts 8 --mpirun
 stage peers tests/peers/run.sh build/bin build-peers
 stage asan tools/sanitize.sh asan all
