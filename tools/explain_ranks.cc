@@ -56,11 +56,7 @@ std::string RanksText(const reshard::ModelConfig& model,
     const int64_t stage = CoordinatesOf(layout, rank).pipeline;
     row.push_back(LayersText(stages[stage]));
     row.push_back(EndsText(layout, stage));
-    if (model.has_experts()) {
-      const reshard::ExpertRange experts =
-          ExpertsOf(model, layout, ExpertCoordinatesOf(layout, rank).expert);
-      row.push_back(SpanText(experts.begin, experts.end));
-    }
+    if (model.has_experts()) row.push_back(ExpertsText(model, layout, rank));
     const StateBytes bytes = BytesOf(sizes[rank]);
     for (const int64_t part :
          {bytes.parameters, bytes.gradients, bytes.optimizer}) {

@@ -207,7 +207,7 @@ class Painter {
     const StateBytes bytes = BytesOf(sizes_[rank]);
     std::string label = absl::StrCat("rank ", rank);
     if (model_.has_experts()) {
-      absl::StrAppend(&label, ", experts ", ExpertsText(rank));
+      absl::StrAppend(&label, ", experts ", ExpertsText(model_, layout_, rank));
     }
     drawing_.BeginGroup(RankTitle(rank, bytes));
     drawing_.Text(x, y + 11, label, "small");
@@ -228,12 +228,6 @@ class Painter {
       x += width;
     }
     drawing_.EndGroup();
-  }
-
-  std::string ExpertsText(int64_t rank) const {
-    const reshard::ExpertRange experts =
-        ExpertsOf(model_, layout_, ExpertCoordinatesOf(layout_, rank).expert);
-    return SpanText(experts.begin, experts.end);
   }
 
   std::string RankTitle(int64_t rank, const StateBytes& bytes) const {

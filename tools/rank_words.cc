@@ -36,7 +36,10 @@ std::string ModelText(const ModelConfig& model) {
       model.num_layers, " layers, hidden size ", model.hidden_size, ", ",
       model.num_attention_heads, " heads, ", model.vocab_size, " tokens");
   if (model.has_experts()) {
-    absl::StrAppend(&text, ", ", model.num_experts, " experts a layer");
+    absl::StrAppend(&text, ", ", model.num_experts, " experts in ",
+                    model.dense_layers.empty()
+                        ? "each layer"
+                        : CountText(model.num_expert_layers(), "layer"));
   }
   return text;
 }
@@ -62,6 +65,21 @@ std::string LayersText(const std::vector<reshard::LayerRange>& chunks,
     spans.push_back(SpanText(chunk.begin, chunk.end));
   }
   return absl::StrJoin(spans, ", ");
+}
+
+std::string ExpertsText(const ModelConfig& model, const Layout& layout,
+                        int64_t rank) {
+  const int64_t stage = CoordinatesOf(layout, rank).pipeline;
+  for (const reshard::LayerRange& chunk :
+       LayersOfChunksOn(model, layout, stage)) {
+    for (int64_t layer = chunk.begin; layer < chunk.end; ++layer) {
+      if (!model.has_experts(layer)) continue;
+      const reshard::ExpertRange experts =
+          ExpertsOf(model, layout, ExpertCoordinatesOf(layout, rank).expert);
+      return SpanText(experts.begin, experts.end);
+    }
+  }
+  return "none";
 }
 
 std::string EndsText(const Layout& layout, int64_t stage) {

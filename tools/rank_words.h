@@ -33,6 +33,11 @@ std::string ModelText(const reshard::ModelConfig& model);
 std::string LayersText(const std::vector<reshard::LayerRange>& chunks,
                        size_t max = 1024);
 
+// The experts that a rank holds in each layer of its stage that has any:
+// "0-3", or "none".
+std::string ExpertsText(const reshard::ModelConfig& model,
+                        const reshard::Layout& layout, int64_t rank);
+
 // What a stage holds besides its layers: "embedding", "output", both, or "".
 std::string EndsText(const reshard::Layout& layout, int64_t stage);
 

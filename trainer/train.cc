@@ -89,6 +89,10 @@ class Trainer {
     SS_ASSIGN_OR_RETURN(const int stop_signal, IterateToEnd(*saves));
     SS_RETURN_IF_ERROR(ReportStageTimes());
     SS_RETURN_IF_ERROR(saves->Finish(progress_));
+    if (progress_.skipped_iterations > 0) {
+      Print(absl::StrCat(progress_.skipped_iterations, " of ", progress_.step,
+                         " iterations were skipped, as gradients overflowed"));
+    }
     if (stop_signal != 0) ReportStop(stop_signal);
     return stop_signal;
   }

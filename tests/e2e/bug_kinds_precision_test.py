@@ -83,13 +83,14 @@ class PrecisionKindsTest(FolderTest):
             state_of(steps[1])["state"]["progress"]["skipped_samples"], 24)
 
     def test_the_scale_stays_at_its_smallest(self):
-        lines, _ = self.train("log", *GPT, *RUN, "--fp16",
+        lines, said = self.train("log", *GPT, *RUN, "--fp16",
                               "--initial-loss-scale", 2 ** 40,
                               "--min-loss-scale", 2 ** 39, "--hysteresis", 1,
                               "--train-iters", 4)
         self.assertEqual([line[3:5] for line in lines],
                          [[2.0 ** 40, 1], [2.0 ** 39, 2], [2.0 ** 39, 3],
                           [2.0 ** 39, 4]])
+        self.assertIn("4 of 4 iterations were skipped", said)
 
     def test_b132_masters_follow_a_load_of_weights_alone(self):
         self.train("first", *LLAMA, *RUN, "--train-iters", 5, "--save",

@@ -10,6 +10,7 @@
 #include "tests/ckpt/sample.h"
 #include "tests/testutil/status_matchers.h"
 #include "tools/plan_picture.h"
+#include "tools/rank_words.h"
 
 namespace shardshift {
 namespace {
@@ -22,6 +23,20 @@ using ::testing::HasSubstr;
 TEST(EscapeXml, LeavesNothingThatXmlWouldRead) {
   EXPECT_EQ(EscapeXml("a <b> & \"c\"\n"), "a &lt;b&gt; &amp; &quot;c&quot;\n");
   EXPECT_EQ(EscapeXml("\x01\xff\x7f"), "???");
+}
+
+TEST(ExpertsText, SaysNoneWhereNoLayerOfTheStageHasExperts) {
+  reshard::ModelConfig model;
+  model.num_layers = 4;
+  model.num_experts = 4;
+  model.dense_layers = {0, 1, 2};
+  const Layout layout = {.pipeline = 2, .data = 2, .expert = 2};
+  std::vector<std::string> texts;
+  for (int64_t rank = 0; rank < layout.world_size(); ++rank) {
+    texts.push_back(ExpertsText(model, layout, rank));
+  }
+  EXPECT_THAT(texts, ElementsAre("none", "none", "0-1", "2-3"));
+  EXPECT_THAT(ModelText(model), HasSubstr("4 experts in 1 layer"));
 }
 
 Picture SmallPicture() {
